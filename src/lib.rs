@@ -1,0 +1,7 @@
+//! creel runs code that a language model wrote in a fresh sandbox on a plain Linux host.
+//!
+//! Modules depend downwards only: `cli` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
+
+pub mod executor;
+pub mod limits;
+pub mod sandbox;
