@@ -5,3 +5,4 @@
 pub mod executor;
 pub mod limits;
 pub mod sandbox;
+pub mod sys;

@@ -2,4 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cgroup;
+pub mod channel;
+pub mod disk;
+mod init;
+pub mod landlock;
+pub mod launcher;
+mod masks;
+mod mounts;
+pub mod outcome;
+mod processes;
 pub mod root;
+mod setup;
+pub mod spec;
+mod template;
+pub mod tree;
+mod watch;

@@ -1,0 +1,233 @@
+//! cgroup v1 and hybrid hosts.
+//!
+//! A process can't be born in a v1 cgroup (`CLONE_INTO_CGROUP` answers EBADF), so the launcher attaches init before it lets it run; the
+//! payload, forked later, inherits. On a hybrid host the controller-less v2 mount serves as well: init is born in a directory there, whose
+//! `cpu.stat` counts the whole sandbox and whose `cgroup.kill` ends it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
+
+use super::files::{self, fail, keyed, make_dir, number_at, open_dir, read_at, remove_at, write_at};
+use super::{CgroupError, CgroupLimits, CgroupStats, OURS, OomWatch};
+use crate::limits::LimitKind;
+
+/// Length of a CPU quota period, microseconds (the kernel's default).
+pub(super) const PERIOD_US: u64 = 100_000;
+
+/// Mount points of the hierarchies that matter.
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub memory: Option<PathBuf>,
+    pub pids: Option<PathBuf>,
+    pub cpu: Option<PathBuf>,
+    /// A v2 mount without these controllers.
+    pub unified: Option<PathBuf>,
+}
+
+impl Host {
+    pub fn missing(&self, kind: LimitKind) -> Option<String> {
+        let point = match kind {
+            LimitKind::Memory => &self.memory,
+            LimitKind::Pids => &self.pids,
+            LimitKind::Cpu => &self.cpu,
+        };
+        point
+            .is_none()
+            .then(|| format!("the {} controller of cgroup v1 is not mounted", kind.name()))
+    }
+
+    /// Our directory in each hierarchy.
+    pub fn ours(&self) -> impl Iterator<Item = PathBuf> {
+        let all = [&self.memory, &self.pids, &self.cpu, &self.unified];
+        all.into_iter()
+            .flatten()
+            .map(|p| p.join(OURS))
+            .collect::<Vec<_>>()
+            .into_iter()
+    }
+}
+
+/// One directory of the run.
+#[derive(Debug)]
+struct Dir {
+    parent: OwnedFd,
+    dir: OwnedFd,
+    path: PathBuf,
+}
+
+#[derive(Debug)]
+pub struct Group {
+    name: String,
+    memory: Option<Dir>,
+    pids: Option<Dir>,
+    cpu: Option<Dir>,
+    unified: Option<Dir>,
+    oom_event: Option<OwnedFd>,
+}
+
+impl Group {
+    pub fn create(host: &Host, run_id: &str, limits: &CgroupLimits) -> Result<Group, CgroupError> {
+        let mut group = Group {
+            name: run_id.to_owned(),
+            memory: None,
+            pids: None,
+            cpu: None,
+            unified: None,
+            oom_event: None,
+        };
+        match group.fill(host, limits) {
+            Ok(()) => Ok(group),
+            Err(e) => {
+                let _ = group.remove();
+                Err(e)
+            }
+        }
+    }
+
+    fn fill(&mut self, host: &Host, limits: &CgroupLimits) -> Result<(), CgroupError> {
+        let make = |point: &Option<PathBuf>, wanted: bool| -> Result<Option<Dir>, CgroupError> {
+            let Some(point) = point.as_ref().filter(|_| wanted) else {
+                return Ok(None);
+            };
+            let ours = point.join(OURS);
+            let path = ours.join(&self.name);
+            match make_dir(&path, false) {
+                Err(CgroupError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    make_dir(&ours, true)?;
+                    make_dir(&path, false)?;
+                }
+                other => other?,
+            }
+            Ok(Some(Dir {
+                parent: open_dir(&ours)?,
+                dir: open_dir(&path)?,
+                path,
+            }))
+        };
+        self.unified = make(&host.unified, true)?;
+        self.memory = make(&host.memory, limits.memory.is_some())?;
+        self.pids = make(&host.pids, limits.pids.is_some())?;
+        self.cpu = make(&host.cpu, limits.cpu_millis.is_some())?;
+        if let (Some(d), Some(bytes)) = (&self.memory, limits.memory) {
+            d.write("memory.limit_in_bytes", &bytes.to_string())?;
+            // Memory plus swap at the same value: no swap. Without swap accounting, never swapping comes closest, and the kernel
+            // then refuses reclaim to swap for this cgroup altogether.
+            match write_at(&d.dir, "memory.memsw.limit_in_bytes", &bytes.to_string()) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => d.write("memory.swappiness", "0")?,
+                other => other.map_err(fail("limit", &d.path))?,
+            }
+            self.oom_event = Some(d.oom_eventfd().map_err(fail("watch", &d.path))?);
+        }
+        if let (Some(d), Some(tasks)) = (&self.pids, limits.pids) {
+            // init is in the same cgroup: one more.
+            d.write("pids.max", &(u64::from(tasks) + 1).to_string())?;
+        }
+        if let (Some(d), Some(millis)) = (&self.cpu, limits.cpu_millis) {
+            let quota = u64::from(millis) * PERIOD_US / 1000;
+            d.write("cpu.cfs_period_us", &PERIOD_US.to_string())?;
+            d.write("cpu.cfs_quota_us", &quota.max(1000).to_string())?;
+        }
+        Ok(())
+    }
+
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let dirs = [&self.memory, &self.pids, &self.cpu, &self.unified];
+        let dirs = dirs
+            .into_iter()
+            .flatten()
+            .flat_map(|d| [d.parent.as_raw_fd(), d.dir.as_raw_fd()]);
+        dirs.chain(self.oom_event.iter().map(AsRawFd::as_raw_fd))
+            .collect()
+    }
+
+    pub fn pids(&self) -> Vec<i32> {
+        let dir = [&self.pids, &self.memory, &self.cpu].into_iter().flatten().next();
+        dir.map(|d| files::pids_at(&d.dir)).unwrap_or_default()
+    }
+
+    pub fn birth(&self) -> Option<BorrowedFd<'_>> {
+        self.unified.as_ref().map(|d| d.dir.as_fd())
+    }
+
+    pub fn attach(&self, init: i32) -> Result<(), CgroupError> {
+        [&self.memory, &self.pids, &self.cpu]
+            .into_iter()
+            .flatten()
+            .try_for_each(|d| d.write("cgroup.procs", &init.to_string()))
+    }
+
+    pub fn oom_watch(&self) -> OomWatch<'_> {
+        self.oom_event
+            .as_ref()
+            .map_or(OomWatch::Nothing, |e| OomWatch::Readable(e.as_fd()))
+    }
+
+    pub fn oom_kills(&self) -> u64 {
+        self.memory
+            .as_ref()
+            .and_then(|d| keyed(&read_at(&d.dir, "memory.oom_control")?, "oom_kill"))
+            .unwrap_or(0)
+    }
+
+    pub fn kill(&self) {
+        if let Some(d) = &self.unified {
+            let _ = write_at(&d.dir, "cgroup.kill", "1");
+        }
+    }
+
+    pub fn stats(&self) -> CgroupStats {
+        CgroupStats {
+            memory_peak: self
+                .memory
+                .as_ref()
+                .and_then(|d| number_at(&d.dir, "memory.max_usage_in_bytes")),
+            // One is init.
+            pids_peak: self
+                .pids
+                .as_ref()
+                .and_then(|d| number_at(&d.dir, "pids.peak"))
+                .map(|n| n.saturating_sub(1)),
+            cpu_us: self
+                .unified
+                .as_ref()
+                .and_then(|d| keyed(&read_at(&d.dir, "cpu.stat")?, "usage_usec"))
+                .or_else(|| Some(number_at(&self.cpu.as_ref()?.dir, "cpuacct.usage")? / 1000)),
+        }
+    }
+
+    pub fn remove(self) -> Result<(), CgroupError> {
+        let Group {
+            name,
+            memory,
+            pids,
+            cpu,
+            unified,
+            ..
+        } = self;
+        let mut result = Ok(());
+        for Dir { parent, dir, path } in [memory, pids, cpu, unified].into_iter().flatten() {
+            drop(dir);
+            result = result.and(remove_at(parent, &name, &path));
+        }
+        result
+    }
+}
+
+impl Dir {
+    fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
+        write_at(&self.dir, file, value).map_err(fail("write", &self.path.join(file)))
+    }
+
+    /// An eventfd that the kernel signals when this cgroup runs out of memory (cgroup-v1/memory, chapter 9).
+    fn oom_eventfd(&self) -> io::Result<OwnedFd> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let control = files::open_at(&self.dir, "memory.oom_control", OFlags::RDONLY)?;
+        let text = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
+        write_at(&self.dir, "cgroup.event_control", &text)?;
+        Ok(event)
+    }
+}

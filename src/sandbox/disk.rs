@@ -1,0 +1,116 @@
+//! How `/work` and `/outputs` are kept from filling the host's disk.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::FileType;
+
+use super::tree::{Usage, UsageBound, usage};
+use crate::limits::Limits;
+
+/// Head-room that must remain for the program when tmpfs holds `/work` and `/outputs`.
+const HEAP: u64 = 64 << 20;
+
+/// What bounds the disk of a run. Chosen once, before the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskHold {
+    /// A tmpfs of the right size: its pages are memory of the run.
+    Tmpfs,
+    /// A directory on the host's disk; the launcher looks at it again and again and ends the run at the limit.
+    Watch,
+}
+
+impl DiskHold {
+    /// Tmpfs when all tmpfs mounts of the run together leave the program room to live under its memory limit, and that limit holds.
+    pub fn choose(limits: &Limits, memory_enforced: bool) -> DiskHold {
+        let tmpfs = limits.tmp + limits.shm + limits.run + limits.work + output_capacity(limits);
+        if memory_enforced && tmpfs.saturating_add(HEAP) <= limits.memory {
+            DiskHold::Tmpfs
+        } else {
+            DiskHold::Watch
+        }
+    }
+
+    /// The word for the report.
+    pub fn name(self) -> &'static str {
+        match self {
+            DiskHold::Tmpfs => "tmpfs",
+            DiskHold::Watch => "watcher",
+        }
+    }
+}
+
+/// Size of a tmpfs at `/outputs`: a little over the limit, so that a program that writes too much is found out at harvest
+/// (`rejected`) rather than left with a cut file.
+pub fn output_capacity(limits: &Limits) -> u64 {
+    limits.output.saturating_add((limits.output / 8).max(1 << 20))
+}
+
+/// Inodes of a tmpfs of this size: each costs kernel memory of its own.
+pub fn inodes_for(size: u64) -> u64 {
+    (size / 8192).clamp(256, 65_536)
+}
+
+/// Looks at a run's directories; `Some` says which limit is broken. `unlinked`: bytes of files that have no name any more.
+pub fn over_limit(
+    work: BorrowedFd<'_>,
+    outputs: BorrowedFd<'_>,
+    limits: &Limits,
+    unlinked: u64,
+) -> Option<String> {
+    let used = |dir, bytes, entries| usage(dir, &UsageBound { bytes, entries });
+    let Usage { bytes, entries, .. } = used(work, limits.work, limits.work_files);
+    if bytes.saturating_add(unlinked) > limits.work {
+        return Some(format!("/work holds more than its {} bytes", limits.work));
+    }
+    if entries > limits.work_files {
+        return Some(format!("/work holds more than its {} files", limits.work_files));
+    }
+    let output = output_capacity(limits);
+    let files = limits.output_files.saturating_mul(16).saturating_add(4096);
+    let Usage { bytes, entries, .. } = used(outputs, output, files);
+    if bytes > output {
+        return Some(format!("/outputs holds more than its {} bytes", limits.output));
+    }
+    if entries > files {
+        return Some(format!(
+            "/outputs holds far more than its {} files",
+            limits.output_files
+        ));
+    }
+    None
+}
+
+/// Bytes of files on the file system of `dir` that belong to `owner`, have no name any more and are held open or mapped by one of `pids`:
+/// writing into a deleted file must not go round the limit. (One that only lies in an unread socket message escapes this; SECURITY.md.)
+pub fn unlinked_bytes(pids: &[i32], dir: BorrowedFd<'_>, owner: u32) -> u64 {
+    let Ok(here) = rustix::fs::fstat(dir) else {
+        return 0;
+    };
+    let mut seen = HashSet::new();
+    let mut bytes = 0;
+    for pid in pids {
+        for table in ["fd", "map_files"] {
+            let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{table}")) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                // Through the link to the file itself, without opening it.
+                let Ok(stat) = rustix::fs::stat(entry.path()) else {
+                    continue;
+                };
+                let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+                if regular
+                    && stat.st_nlink == 0
+                    && stat.st_dev == here.st_dev
+                    && stat.st_uid == owner
+                    && seen.insert(stat.st_ino)
+                {
+                    bytes += stat.st_blocks as u64 * 512;
+                }
+            }
+        }
+    }
+    bytes
+}

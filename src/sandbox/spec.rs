@@ -1,0 +1,79 @@
+//! Everything the launcher needs to make one sandbox.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::cgroup::{CgroupLimits, Found};
+use super::disk::DiskHold;
+use super::root::RootPlan;
+use crate::limits::Limits;
+
+/// Uid and gid of the payload inside, whatever user the image names.
+pub const INSIDE_ID: u32 = 10001;
+/// Host name inside.
+pub const HOSTNAME: &str = "creel";
+/// Open files a process of the payload may have.
+pub const NOFILE: u64 = 256;
+
+/// One sandbox.
+#[derive(Debug)]
+pub struct Spec {
+    pub run_id: String,
+    pub root: RootPlan,
+    pub command: Command,
+    pub limits: Limits,
+    pub cgroup: Found,
+    pub cgroup_limits: CgroupLimits,
+    /// The compiled system-call filter.
+    pub seccomp: Vec<libc::sock_filter>,
+    /// The kernel's landlock ABI, at least 1.
+    pub landlock_abi: i32,
+    pub ids: Ids,
+    pub disk: DiskHold,
+    /// The run's directory on the host, holding `inputs`, `work` and `outputs`.
+    pub run_dir: OwnedFd,
+    /// A file to be written into `/work` before the start: name, content.
+    pub entry: Option<(String, Vec<u8>)>,
+    /// Directories shown read-only at absolute paths that exist in the root (`/skill/<id>`, a bundle's own binds).
+    pub shown: Vec<Shown>,
+    /// More tmpfs mounts, at paths that exist in the root.
+    pub scratch: Vec<Scratch>,
+    /// Standard input, output and error of the payload, in this order.
+    pub stdio: Vec<OwnedFd>,
+}
+
+#[derive(Debug)]
+pub struct Command {
+    pub argv: Vec<CString>,
+    pub env: Vec<CString>,
+    pub cwd: CString,
+    /// `argv[0]` is looked up here when it has no `/`.
+    pub search: Vec<String>,
+    pub nofile: u64,
+}
+
+/// Who the payload is on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    /// Made by root: 10001 inside is `user` outside, an id that no other live sandbox has; 0 inside is `root` outside, an id that no
+    /// process ever runs as and that image files are mapped to.
+    Own { user: u32, root: u32 },
+    /// Made by an ordinary user: 10001 inside is that user.
+    Caller { uid: u32, gid: u32 },
+}
+
+#[derive(Debug)]
+pub struct Shown {
+    pub source: OwnedFd,
+    pub target: String,
+}
+
+#[derive(Debug)]
+pub struct Scratch {
+    pub target: String,
+    pub size: u64,
+}
+
+/// Time that a killed sandbox may take to be gone before the launcher gives up on it and says so.
+pub const KILL_WITHIN: Duration = Duration::from_secs(10);

@@ -1,0 +1,306 @@
+//! The launcher's own small mount namespace: what every run of it is cloned from.
+//!
+//! ```text
+//! /            tmpfs, a few pages
+//! ├── img      creel's own layer: mount points, /etc files; for an image without layers also its root, with the binds in it
+//! ├── layer/N  an image's layers, their owner root mapped to the reserved id
+//! ├── root     the overlay of img over the layers
+//! ├── dev      null, zero, full, random, urandom, tty and the usual links
+//! └── proc     one full proc: the kernel lets a user namespace mount its own only where a full one is visible
+//! ```
+//!
+//! The namespace copy that each sandbox starts from holds these few mounts instead of the host's dozens.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
+
+use super::landlock::DEVICES;
+use super::mounts::{attach, attach_at, bind, clone_tree, enter, new_fs, place};
+use super::root::{EntryKind, RootPlan};
+use super::spec::Ids;
+use crate::sys::mount::{MountAttr, set_attr, set_idmap};
+use crate::sys::userns::{IdMap, with_maps};
+
+/// Device numbers (major, minor) of `landlock::DEVICES`, from Documentation/admin-guide/devices.txt.
+const NUMBERS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+
+/// A step that failed and the kernel's answer.
+#[derive(Debug)]
+pub struct StepError {
+    pub step: String,
+    pub errno: i32,
+}
+
+/// Names the step for an error.
+pub fn step<T>(name: impl Into<String>, result: Result<T, impl Into<io::Error>>) -> Result<T, StepError> {
+    result.map_err(|e| {
+        let e: io::Error = e.into();
+        StepError {
+            step: name.into(),
+            errno: e.raw_os_error().unwrap_or(libc::EIO),
+        }
+    })
+}
+
+/// Trees to clone for each run.
+pub struct Template {
+    root: OwnedFd,
+    dev: OwnedFd,
+    /// Whether the layers already show root's files as root's.
+    layered: bool,
+}
+
+impl Template {
+    /// Leaves the host's mounts for a small tree of our own, in the mount namespace that the caller has just made. Afterwards only what was
+    /// opened before, and what stands in the module's picture, can be reached.
+    pub fn build(plan: &RootPlan, ids: Ids) -> Result<Template, StepError> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        step("make mounts private", mount_change("/", private))?;
+        let proc = open_path("/proc").and_then(|p| clone_tree(p.as_fd(), true));
+        let proc = step("clone /proc", proc)?;
+        let devices = match ids {
+            Ids::Own { .. } => Vec::new(),
+            Ids::Caller { .. } => step("clone the device nodes", host_devices())?,
+        };
+        let base = step("make the launcher's tmpfs", tmpfs_with_devices())?;
+        for dir in ["img", "root", "dev", "proc", "layer"] {
+            step(format!("make {dir}"), make_dir(base.as_fd(), dir))?;
+        }
+        step(
+            "attach the launcher's tmpfs",
+            open_path("/").and_then(|at| attach(base.as_fd(), at.as_fd())),
+        )?;
+        step("enter the launcher's tmpfs", enter(base.as_fd()))?;
+        step("attach proc", attach_at(proc.as_fd(), base.as_fd(), "/proc"))?;
+
+        let img = step("open img", place(base.as_fd(), "/img"))?;
+        fill(img.as_fd(), plan)?;
+        make_dev(base.as_fd(), &devices)?;
+        let dev = step(
+            "clone dev",
+            open_path("/dev").and_then(|d| clone_tree(d.as_fd(), true)),
+        )?;
+        let attrs = MountAttr {
+            read_only: true,
+            no_suid: true,
+            no_dev: false,
+            no_exec: true,
+        };
+        step("make dev read-only", set_attr(dev.as_fd(), false, attrs))?;
+
+        let layered = !plan.layers.is_empty();
+        let root = if layered {
+            overlay(base.as_fd(), plan, ids)?
+        } else {
+            plain(base.as_fd(), img, plan)?
+        };
+        Ok(Template { root, dev, layered })
+    }
+
+    /// A detached copy of the image's root for one run. `userns` is the run's user namespace: files of host root then show as 0:0, else as
+    /// nobody; this changes what is shown, never who may do what. The second value says which.
+    pub fn clone_root(&self, userns: Option<BorrowedFd<'_>>) -> Result<(OwnedFd, bool), StepError> {
+        let root = step("clone the root", clone_tree(self.root.as_fd(), true))?;
+        let shown = self.layered || userns.is_some_and(|ns| set_idmap(root.as_fd(), true, ns).is_ok());
+        Ok((root, shown))
+    }
+
+    /// A detached copy of the ready `/dev`.
+    pub fn clone_dev(&self) -> Result<OwnedFd, StepError> {
+        step("clone dev", clone_tree(self.dev.as_fd(), true))
+    }
+}
+
+/// The root of an image without layers: `img` itself, with parts of the host bound into it.
+fn plain(base: BorrowedFd<'_>, img: OwnedFd, plan: &RootPlan) -> Result<OwnedFd, StepError> {
+    let tree = step("clone img", clone_tree(img.as_fd(), false))?;
+    step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
+    for b in &plan.binds {
+        let host = step(format!("bind {}", b.target), bind(b.source.as_fd(), true))?;
+        step(
+            format!("attach {}", b.target),
+            attach_at(host.as_fd(), tree.as_fd(), &b.target),
+        )?;
+    }
+    let attrs = MountAttr {
+        read_only: true,
+        no_suid: true,
+        no_dev: true,
+        no_exec: false,
+    };
+    step("make the root read-only", set_attr(tree.as_fd(), true, attrs))?;
+    Ok(tree)
+}
+
+/// The root of an image with layers: an overlay, our own layer on top, so that our directories win over whatever a hostile image has at
+/// the same path.
+fn overlay(base: BorrowedFd<'_>, plan: &RootPlan, ids: Ids) -> Result<OwnedFd, StepError> {
+    let owner = match ids {
+        Ids::Own { root, .. } => {
+            let map = [IdMap {
+                inside: 0,
+                outside: root,
+                count: 1,
+            }];
+            Some(step(
+                "make the user namespace of the layers",
+                with_maps(&map, &map),
+            )?)
+        }
+        Ids::Caller { .. } => None,
+    };
+    let mut lower = String::from("/img");
+    for (n, layer) in plan.layers.iter().enumerate() {
+        let path = format!("/layer/{n}");
+        step(format!("make {path}"), make_dir(base, &path[1..]))?;
+        let tree = step(format!("bind layer {n}"), bind(layer.as_fd(), true))?;
+        if let Some(userns) = &owner {
+            // Without idmapped mounts on this file system the layer's files show as nobody's, which changes no right.
+            let _ = set_idmap(tree.as_fd(), false, userns.as_fd());
+        }
+        step(format!("attach layer {n}"), attach_at(tree.as_fd(), base, &path))?;
+        lower += ":";
+        lower += &path;
+    }
+    let attrs = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mut options = vec![("source", Some("creel")), ("lowerdir", Some(lower.as_str()))];
+    // An image's own overlay attributes are not to be believed: no redirect is followed, no metadata-only copy either. An ordinary user's
+    // mount reads user.overlay.* only, for which both are off by themselves.
+    match ids {
+        Ids::Own { .. } => options.extend([("redirect_dir", Some("nofollow")), ("metacopy", Some("off"))]),
+        Ids::Caller { .. } => options.push(("userxattr", None)),
+    }
+    let tree = step(
+        "mount the overlay of the image",
+        new_fs("overlay", &options, attrs),
+    )?;
+    step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
+    for b in &plan.binds {
+        let host = step(format!("bind {}", b.target), bind(b.source.as_fd(), true))?;
+        step(
+            format!("attach {}", b.target),
+            attach_at(host.as_fd(), tree.as_fd(), &b.target),
+        )?;
+    }
+    Ok(tree)
+}
+
+/// Puts creel's own entries into `img`.
+fn fill(img: BorrowedFd<'_>, plan: &RootPlan) -> Result<(), StepError> {
+    for entry in &plan.entries {
+        let path = entry.path.trim_start_matches('/');
+        let made = match &entry.kind {
+            EntryKind::Dir => make_dir(img, path),
+            EntryKind::Symlink(target) => {
+                rustix::fs::symlinkat(target.as_str(), img, path).map_err(io::Error::from)
+            }
+            EntryKind::File(content) => make_file(img, path, content),
+        };
+        step(format!("make {} in the root", entry.path), made)?;
+    }
+    Ok(())
+}
+
+fn make_dir(at: BorrowedFd<'_>, path: &str) -> io::Result<()> {
+    match rustix::fs::mkdirat(at, path, Mode::from_raw_mode(0o755)) {
+        Err(rustix::io::Errno::EXIST) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+fn make_file(at: BorrowedFd<'_>, path: &str, content: &[u8]) -> io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(at, path, flags, Mode::from_raw_mode(0o644))?;
+    io::Write::write_all(&mut File::from(file), content)
+}
+
+fn open_path(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(
+        path.as_ref(),
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
+}
+
+/// The launcher's tmpfs has device nodes in it; only the copy that becomes a sandbox's `/dev` is mounted without nodev.
+fn tmpfs_with_devices() -> io::Result<OwnedFd> {
+    let options = [
+        ("size", Some("16m")),
+        ("nr_inodes", Some("8192")),
+        ("mode", Some("0755")),
+    ];
+    new_fs("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)
+}
+
+/// An ordinary user can't make device nodes: the host's own are bound, after a look at what they are (CVE-2025-31133: a `/dev/null` that
+/// was something else).
+fn host_devices() -> io::Result<Vec<OwnedFd>> {
+    DEVICES
+        .iter()
+        .zip(NUMBERS)
+        .map(|(name, (major, minor))| {
+            let node = open_path(Path::new("/dev").join(name))?;
+            let stat = rustix::fs::fstat(&node)?;
+            let is_it = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
+                && (rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev)) == (major, minor);
+            if !is_it {
+                return Err(io::Error::from_raw_os_error(libc::ENODEV));
+            }
+            clone_tree(node.as_fd(), false)
+        })
+        .collect()
+}
+
+/// Fills the launcher's `/dev`: new nodes as root, binds of the host's else.
+fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<(), StepError> {
+    let dev = step("open dev", place(base, "/dev"))?;
+    let dev = if host.is_empty() {
+        dev
+    } else {
+        // A mount of its own, so that the binds come along when it is cloned.
+        let own = step("make dev a mount", clone_tree(dev.as_fd(), false))?;
+        step("attach dev", attach(own.as_fd(), dev.as_fd()))?;
+        own
+    };
+    for (i, (name, (major, minor))) in DEVICES.iter().zip(NUMBERS).enumerate() {
+        if let Some(node) = host.get(i) {
+            step(format!("make dev/{name}"), make_file(dev.as_fd(), name, b""))?;
+            step(
+                format!("bind dev/{name}"),
+                attach_at(node.as_fd(), dev.as_fd(), name),
+            )?;
+        } else {
+            let number = rustix::fs::makedev(major, minor);
+            let mode = Mode::from_raw_mode(0o666);
+            let made = rustix::fs::mknodat(dev.as_fd(), *name, FileType::CharacterDevice, mode, number)
+                .and_then(|()| rustix::fs::chmodat(dev.as_fd(), *name, mode, rustix::fs::AtFlags::empty()));
+            step(format!("make dev/{name}"), made)?;
+        }
+    }
+    step("make dev/shm", make_dir(dev.as_fd(), "shm"))?;
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+    ] {
+        step(
+            format!("make dev/{name}"),
+            rustix::fs::symlinkat(target, dev.as_fd(), name),
+        )?;
+    }
+    Ok(())
+}
+
+/// Opens a directory of the run by name, for use and for binding.
+pub fn open_dir(at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
+}

@@ -1,0 +1,304 @@
+//! The launcher's watch over one sandbox: from the order to go until everything in it is dead.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+
+use super::cgroup::{Group, OomWatch};
+use super::channel;
+use super::disk::{DiskHold, over_limit};
+use super::init::RESULT_LEN;
+use super::launcher::Disk;
+use super::outcome::{End, Event, Order, Outcome};
+use super::spec::{Ids, KILL_WITHIN, Spec};
+use super::template::StepError;
+
+/// Time for the set-up itself; it takes milliseconds.
+const SET_UP_WITHIN: Duration = Duration::from_secs(30);
+/// How often the disk is looked at, at most.
+const DISK_EVERY: Duration = Duration::from_millis(100);
+/// v1 tells of an out-of-memory before it has killed: the counter is read again for so long, and at such steps.
+const OOM_SETTLES: Duration = Duration::from_millis(500);
+const OOM_STEP: Duration = Duration::from_millis(2);
+
+/// What is watched.
+pub struct Watch<'a> {
+    pub spec: &'a Spec,
+    pub group: &'a Group,
+    pub disk: &'a Disk,
+    /// init
+    pub pid: i32,
+    pub pidfd: OwnedFd,
+    pub init: OwnedFd,
+    /// From the payload: why it could not start, or end of file when its program runs.
+    pub report: OwnedFd,
+    pub caller: &'a OwnedFd,
+}
+
+/// How far things are.
+struct State {
+    end: Option<End>,
+    status: Option<i32>,
+    cpu_us: Option<u64>,
+    started: Option<Instant>,
+    ended: Option<Instant>,
+    report_open: bool,
+    deadline: Instant,
+    next_look: Instant,
+    oom_until: Option<Instant>,
+}
+
+impl Watch<'_> {
+    /// Watches, ends what must be ended, kills the rest, and says how it was. `prepared`: whether owners are shown, or what went wrong before
+    /// the order to go.
+    pub fn until_the_end(self, prepared: Result<bool, StepError>) -> Outcome {
+        let now = Instant::now();
+        let mut state = State {
+            end: None,
+            status: None,
+            cpu_us: None,
+            started: None,
+            ended: None,
+            report_open: true,
+            deadline: now + SET_UP_WITHIN,
+            next_look: now + DISK_EVERY,
+            oom_until: None,
+        };
+        let shown = match prepared {
+            Ok(shown) => shown,
+            Err(e) if e.errno == libc::ECANCELED => {
+                state.end = Some(End::Cancelled);
+                false
+            }
+            Err(e) => {
+                state.end = Some(End::SetUp {
+                    step: e.step,
+                    errno: e.errno,
+                });
+                false
+            }
+        };
+        while state.end.is_none() {
+            self.turn(&mut state);
+        }
+        let gone = self.kill();
+        let oom_kills = self.group.oom_kills();
+        let mut end = state.end.unwrap_or(End::Lost("no end was seen".into()));
+        // Whoever ended by itself or got lost while the kernel killed for memory, ended for memory.
+        if oom_kills > 0 && matches!(end, End::Exited | End::Lost(_)) {
+            end = End::Oom;
+        }
+        if !gone {
+            end = End::Lost(format!(
+                "the sandbox did not die within {} s of being killed",
+                KILL_WITHIN.as_secs()
+            ));
+        }
+        let wall = match (state.started, state.ended) {
+            (Some(from), Some(to)) => to - from,
+            _ => Duration::ZERO,
+        };
+        Outcome {
+            end,
+            status: state.status,
+            wall_us: wall.as_micros() as u64,
+            cpu_us: state.cpu_us,
+            memory_peak: None,
+            pids_peak: None,
+            oom_kills,
+            owners_shown: shown,
+        }
+    }
+
+    /// Waits for the next thing to happen and takes note of it.
+    fn turn(&self, state: &mut State) {
+        let watching_disk = state.started.is_some() && self.spec.disk == DiskHold::Watch;
+        let mut wake = state.deadline;
+        if watching_disk {
+            wake = wake.min(state.next_look);
+        }
+        if state.oom_until.is_some() {
+            wake = wake.min(Instant::now() + OOM_STEP);
+        }
+        let wait = wake.saturating_duration_since(Instant::now());
+        // Up to the next full microsecond, so that the deadline is not polled for.
+        let wait = Timespec {
+            tv_sec: wait.as_secs() as i64,
+            tv_nsec: (wait.subsec_nanos() as i64 + 999).min(999_999_999),
+        };
+        let oom = match self.group.oom_watch() {
+            OomWatch::Readable(fd) => Some((fd, PollFlags::IN)),
+            OomWatch::Priority(fd) => Some((fd, PollFlags::PRI)),
+            OomWatch::Nothing => None,
+        };
+        let mut fds = vec![
+            PollFd::new(&self.init, PollFlags::IN),
+            PollFd::new(&self.pidfd, PollFlags::IN),
+            PollFd::new(self.caller, PollFlags::IN),
+        ];
+        let report_at = state.report_open.then(|| {
+            fds.push(PollFd::new(&self.report, PollFlags::IN));
+            fds.len() - 1
+        });
+        let oom_at = oom.map(|(fd, flags)| {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+            fds.len() - 1
+        });
+        if poll(&mut fds, Some(&wait)).is_err() {
+            return;
+        }
+        let happened = |at: usize| !fds[at].revents().is_empty();
+
+        if report_at.is_some_and(happened) {
+            self.hear_report(state);
+        }
+        if oom_at.is_some_and(happened) {
+            if let OomWatch::Readable(fd) = self.group.oom_watch() {
+                let _ = rustix::io::read(fd, &mut [0u8; 8]);
+            }
+            state.oom_until = Some(Instant::now() + OOM_SETTLES);
+        }
+        if let Some(until) = state.oom_until {
+            if self.group.oom_kills() > 0 {
+                return state.close(End::Oom);
+            }
+            if Instant::now() > until {
+                state.oom_until = None;
+            }
+        }
+        if state.end.is_none() && happened(0) {
+            self.hear_init(state);
+        }
+        if state.end.is_none() && happened(1) {
+            // init is dead. Its last word may still be in the socket.
+            self.hear_init(state);
+            if state.end.is_none() {
+                state.close(End::Lost("PID 1 of the sandbox was killed".into()));
+            }
+        }
+        if state.end.is_none() && happened(2) {
+            let order = channel::receive(self.caller.as_fd())
+                .map(|(data, _)| data)
+                .unwrap_or_default();
+            if order.is_empty() || order == [Order::Cancel as u8] {
+                state.close(self.unless_oom(End::Cancelled));
+            }
+        }
+        let now = Instant::now();
+        if state.end.is_none() && now >= state.deadline {
+            let end = match state.started {
+                Some(_) => End::Timeout,
+                None => End::SetUp {
+                    step: "set up the sandbox in time".into(),
+                    errno: libc::ETIMEDOUT,
+                },
+            };
+            state.close(self.unless_oom(end));
+        }
+        if state.end.is_none() && watching_disk && now >= state.next_look {
+            self.look_at_disk(state, now);
+        }
+    }
+
+    /// An out-of-memory kill that came before we ended the run is why it ended.
+    fn unless_oom(&self, end: End) -> End {
+        if self.group.oom_kills() > 0 { End::Oom } else { end }
+    }
+
+    fn hear_report(&self, state: &mut State) {
+        let mut text = [0u8; 1024];
+        let n = rustix::io::read(&self.report, &mut text).unwrap_or(0);
+        state.report_open = false;
+        let text = String::from_utf8_lossy(&text[..n]).into_owned();
+        match text.split_once(' ') {
+            Some((errno, step)) => state.close(self.unless_oom(End::SetUp {
+                step: step.into(),
+                errno: errno.parse().unwrap_or(libc::EIO),
+            })),
+            None if !text.is_empty() => state.close(End::NotExecuted {
+                errno: text.parse().unwrap_or(libc::EIO),
+            }),
+            None => {
+                let now = Instant::now();
+                state.started = Some(now);
+                state.deadline = now + self.spec.limits.timeout;
+                state.next_look = now + DISK_EVERY;
+                let event = serde_json::to_vec(&Event::Started).unwrap_or_default();
+                let _ = channel::send(self.caller.as_fd(), &event, &[]);
+            }
+        }
+    }
+
+    fn hear_init(&self, state: &mut State) {
+        let Ok((data, _)) = channel::receive(self.init.as_fd()) else {
+            return;
+        };
+        if data.len() != RESULT_LEN {
+            // Closed: init is about to be seen dead by its pidfd.
+            if data.is_empty() && !self.init_is_dead() {
+                return;
+            }
+            return state.close(End::Lost("PID 1 of the sandbox was killed".into()));
+        }
+        let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
+        state.status = Some(number(&data[..4]) as u32 as i32);
+        state.cpu_us = Some(number(&data[4..]));
+        // The reason for not starting may have come in the same moment.
+        if state.report_open {
+            self.hear_report(state);
+        }
+        if state.end.is_none() {
+            state.close(End::Exited);
+        }
+    }
+
+    fn init_is_dead(&self) -> bool {
+        let wait = Timespec {
+            tv_sec: KILL_WITHIN.as_secs() as i64,
+            tv_nsec: 0,
+        };
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&wait)).is_ok_and(|n| n > 0)
+    }
+
+    fn look_at_disk(&self, state: &mut State, now: Instant) {
+        let owner = match self.spec.ids {
+            Ids::Own { user, .. } => user,
+            Ids::Caller { uid, .. } => uid,
+        };
+        let pids = super::processes::of(self.group, self.pid);
+        let unlinked = super::disk::unlinked_bytes(&pids, self.disk.work.as_fd(), owner);
+        let over = over_limit(
+            self.disk.work.as_fd(),
+            self.disk.outputs.as_fd(),
+            &self.spec.limits,
+            unlinked,
+        );
+        if let Some(what) = over {
+            return state.close(self.unless_oom(End::DiskLimit(what)));
+        }
+        // A twentieth of one CPU at most, however many files there are.
+        let cost = now.elapsed();
+        state.next_look = Instant::now() + DISK_EVERY.max(cost * 20);
+    }
+
+    /// Kills the whole sandbox and waits until it is gone: the end of PID 1 comes after the end of everything in its pid namespace
+    /// (pid_namespaces(7)). False when that does not happen in time.
+    fn kill(&self) -> bool {
+        self.group.kill();
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        if !self.init_is_dead() {
+            return false;
+        }
+        rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)).is_ok()
+    }
+}
+
+impl State {
+    fn close(&mut self, end: End) {
+        self.end = Some(end);
+        self.ended = Some(Instant::now());
+    }
+}

@@ -1,0 +1,143 @@
+//! Birth, identity and end of processes.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use super::check;
+
+/// `CLONE_INTO_CGROUP`; libc's constant of that name is truncated to 0 on gnu (libc issue 3584).
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// `struct clone_args` of linux/sched.h, version 2 (88 bytes).
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+/// Both sides of [`clone3`].
+pub enum Cloned {
+    Child,
+    Parent { pid: i32, pidfd: OwnedFd },
+}
+
+/// Forks the calling process with `clone3(2)`: new namespaces by `namespaces` (`CLONE_NEW*`), born inside the
+/// cgroup v2 directory `cgroup` when given, which needs no write to `cgroup.procs` and so no global lock.
+///
+/// Like `fork`, but glibc's atfork handlers do not run: call it from a single-threaded process only.
+///
+/// # Errors
+/// The kernel's, see clone3(2): EBADF when `cgroup` is not a cgroup v2 directory, EPERM without the right to a namespace.
+pub fn clone3(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    let mut pidfd: RawFd = -1;
+    let mut args = CloneArgs {
+        flags: namespaces as u32 as u64 | libc::CLONE_PIDFD as u64,
+        pidfd: &raw mut pidfd as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..CloneArgs::default()
+    };
+    if let Some(fd) = cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = fd.as_raw_fd() as u64;
+    }
+    // SAFETY: `args` is a valid clone_args of the size passed and outlives the call; without CLONE_VM the child runs on a copy
+    // of this memory and stack, as after fork(2). `pidfd` is written by the kernel in the parent only.
+    let ret = unsafe { libc::syscall(libc::SYS_clone3, &raw mut args, size_of::<CloneArgs>()) };
+    match check(ret)? {
+        0 => Ok(Cloned::Child),
+        pid => {
+            // SAFETY: the kernel has just opened this descriptor for us and nobody else owns it.
+            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+            Ok(Cloned::Parent {
+                pid: pid as i32,
+                pidfd,
+            })
+        }
+    }
+}
+
+/// Sets real, effective and saved uid and gid of the calling thread and empties its supplementary groups (when `groups`:
+/// a user namespace whose `setgroups` is `deny` refuses that call).
+///
+/// The raw system calls: glibc's wrappers broadcast to threads and can hang after a raw clone.
+pub fn become_user(uid: u32, gid: u32, groups: bool) -> io::Result<()> {
+    if groups {
+        // SAFETY: a length of 0 makes the kernel ignore the pointer.
+        check(unsafe { libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()) })?;
+    }
+    // SAFETY: plain integers.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) })?;
+    // SAFETY: plain integers.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })?;
+    Ok(())
+}
+
+/// How a child ended, from `wait4(2)`.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    pub pid: i32,
+    /// The raw wait status.
+    pub status: i32,
+    /// User and system time of the child and of those it waited for, in microseconds.
+    pub cpu_us: u64,
+}
+
+/// Waits for any child to end. `Ok(None)` when there is none left.
+pub fn wait_any() -> io::Result<Option<Ended>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain data, all zeroes is a value of it.
+        let mut usage: libc::rusage = unsafe { zeroed() };
+        // SAFETY: both pointers are to live local variables of the right types.
+        let pid = unsafe { libc::wait4(-1, &mut status, 0, &mut usage) };
+        if pid > 0 {
+            let us = |t: libc::timeval| t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64;
+            return Ok(Some(Ended {
+                pid,
+                status,
+                cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
+            }));
+        }
+        let err = io::Error::last_os_error();
+        match err.raw_os_error() {
+            Some(libc::EINTR) => continue,
+            Some(libc::ECHILD) => return Ok(None),
+            _ => return Err(err),
+        }
+    }
+}
+
+/// Replaces the process image; returns only on failure.
+pub fn execve(path: &CStr, argv: &[CString], envp: &[CString]) -> io::Error {
+    let ptrs = |v: &[CString]| -> Vec<*const libc::c_char> {
+        v.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, envp) = (ptrs(argv), ptrs(envp));
+    // SAFETY: both arrays are NULL-terminated and point to NUL-terminated strings that live until the call returns.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends the process at once, without destructors or exit handlers.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit takes an integer and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Moves the calling process into new namespaces (`CLONE_NEW*`).
+pub fn unshare(namespaces: libc::c_int) -> io::Result<()> {
+    // SAFETY: only namespaces change; descriptors and memory stay shared as they were.
+    check(unsafe { libc::unshare(namespaces) }.into()).map(drop)
+}

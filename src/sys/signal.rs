@@ -1,0 +1,65 @@
+//! Signal masks and signalfd.
+
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::check;
+
+fn set_of(signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set that it is given.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &s in signals {
+            libc::sigaddset(set.as_mut_ptr(), s);
+        }
+        set.assume_init()
+    }
+}
+
+/// Blocks `signals` for the calling thread and returns a non-blocking signalfd that delivers them.
+pub fn block_and_watch(signals: &[i32]) -> io::Result<OwnedFd> {
+    let set = set_of(signals);
+    // SAFETY: `set` is initialised; the old mask is not asked for.
+    unsafe {
+        check(libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()).into())?;
+        let fd = check(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// The next pending signal of a signalfd, or none.
+pub fn next(fd: BorrowedFd<'_>) -> Option<i32> {
+    // SAFETY: signalfd_siginfo is plain data, all zeroes is a value of it.
+    let mut info: libc::signalfd_siginfo = unsafe { zeroed() };
+    let len = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: reads at most `len` bytes into a live structure of that size.
+    let n = unsafe { libc::read(fd.as_raw_fd(), (&raw mut info).cast(), len) };
+    (n == len as isize).then_some(info.ssi_signo as i32)
+}
+
+/// Gives the payload what a fresh process expects: no signal blocked, every disposition at its default.
+pub fn reset_all() -> io::Result<()> {
+    let set = set_of(&[]);
+    // SAFETY: `set` is initialised; SIG_DFL is a valid disposition, and a refusal (SIGKILL, SIGSTOP, the ones glibc keeps) is fine.
+    unsafe {
+        check(libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()).into())?;
+        for s in 1..=libc::SIGRTMAX() {
+            libc::signal(s, libc::SIG_DFL);
+        }
+    }
+    Ok(())
+}
+
+/// Ignores SIGPIPE and blocks everything else that can be blocked: for the launcher and init, which end only by their own logic.
+pub fn shut_out() -> io::Result<()> {
+    // SAFETY: sigfillset initialises the set; the old mask is not asked for.
+    unsafe {
+        let mut set = MaybeUninit::uninit();
+        libc::sigfillset(set.as_mut_ptr());
+        check(libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()).into())?;
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    Ok(())
+}
