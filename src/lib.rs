@@ -2,7 +2,13 @@
 //!
 //! Modules depend downwards only: `cli` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
 
+pub mod cli;
 pub mod executor;
+pub mod image;
 pub mod limits;
+pub mod profile;
+pub mod regular;
 pub mod sandbox;
 pub mod sys;
+pub mod text;
+pub mod units;

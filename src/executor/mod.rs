@@ -2,5 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod environment;
+pub mod harvest;
+pub mod ids;
+pub mod mime;
+mod pump;
 pub mod report;
 pub mod request;
+pub mod run;
+pub mod run_id;
+pub mod safe_name;
+mod settle;
+pub mod stage;
+pub mod state;
+mod streams;

@@ -76,10 +76,7 @@ impl Category {
 
     /// Whether outputs are harvested after a run of this kind.
     pub fn harvests(self) -> bool {
-        matches!(
-            self,
-            Category::Ok | Category::ScriptError | Category::Timeout | Category::Oom
-        )
+        matches!(self, Category::Ok | Category::ScriptError | Category::Timeout | Category::Oom)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::limits::{LimitKind, Limits};
 /// One run to carry out.
 #[derive(Debug)]
 pub struct Request {
-    /// `run_` and 32 hexadecimal digits, see [`new_run_id`].
+    /// `run_` and 32 hexadecimal digits, see [`new_run_id`](super::run_id::new_run_id).
     pub run_id: String,
     /// `host`, or the path of a bundle directory (it contains a `/`).
     pub image: String,
@@ -21,7 +21,6 @@ pub struct Request {
     /// From the profile and then `--env`: set over the fixed environment of the sandbox and the image's own.
     pub env: BTreeMap<String, String>,
     pub limits: Limits,
-    /// Which of `limits` the caller set by a flag: a bundle's own limits can lower these, never raise them.
     pub seccomp: SeccompChoice,
     /// Where harvested files go; made when missing.
     pub output_dir: PathBuf,
@@ -37,11 +36,7 @@ pub struct Request {
 #[derive(Debug, PartialEq)]
 pub enum Program {
     /// Text for an interpreter: becomes `/work/entry.py` or `/work/entry.sh`.
-    Script {
-        lang: Lang,
-        code: Vec<u8>,
-        args: Vec<OsString>,
-    },
+    Script { lang: Lang, code: Vec<u8>, args: Vec<OsString> },
     /// A command of the image, looked up in the sandbox's PATH.
     Command(Vec<OsString>),
     /// `process.args` of the bundle.

@@ -14,12 +14,7 @@ const PACKET: usize = 16 << 10;
 
 /// Two connected ends.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?)
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Sends one packet and up to two descriptors.
@@ -39,12 +34,7 @@ pub fn receive(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = rustix::io::retry_on_intr(|| {
-        recvmsg(
-            from,
-            &mut [IoSliceMut::new(&mut data)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        )
+        recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC)
     });
     let bytes = match got {
         Ok(got) => got.bytes,

@@ -74,10 +74,7 @@ pub fn over_limit(
         return Some(format!("/outputs holds more than its {} bytes", limits.output));
     }
     if entries > files {
-        return Some(format!(
-            "/outputs holds far more than its {} files",
-            limits.output_files
-        ));
+        return Some(format!("/outputs holds far more than its {} files", limits.output_files));
     }
     None
 }

@@ -34,13 +34,7 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
         _ => exit_now(1),
     };
     let (Some(root), Ok((settled, unsettled))) = (root, pipe_with(PipeFlags::CLOEXEC)) else {
-        fail(
-            ends,
-            StepError {
-                step: "receive the root".into(),
-                errno: libc::EBADF,
-            },
-        )
+        fail(ends, StepError { step: "receive the root".into(), errno: libc::EBADF })
     };
     let payload = match clone3(0, ends.birth) {
         Ok(Cloned::Child) => {
@@ -50,22 +44,12 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
             exit_now(125)
         }
         Ok(Cloned::Parent { pid, .. }) => pid,
-        Err(e) => fail(
-            ends,
-            StepError {
-                step: "fork the payload".into(),
-                errno: e.raw_os_error().unwrap_or(0),
-            },
-        ),
+        Err(e) => {
+            fail(ends, StepError { step: "fork the payload".into(), errno: e.raw_os_error().unwrap_or(0) })
+        }
     };
     if let Err(e) = give_up_everything(may_setgroups) {
-        fail(
-            ends,
-            StepError {
-                step: "drop init's privileges".into(),
-                errno: e.raw_os_error().unwrap_or(0),
-            },
-        );
+        fail(ends, StepError { step: "drop init's privileges".into(), errno: e.raw_os_error().unwrap_or(0) });
     }
     // Closing `unsettled` lets the payload go on to its program: it never runs beside an init with privileges (CVE-2016-9962).
     let _ = sys::fds::close_all_except(&[ends.control.as_raw_fd()]);

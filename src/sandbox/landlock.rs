@@ -34,9 +34,8 @@ pub fn restrict(abi: i32, writable: &[&str]) -> Result<(), LandlockError> {
     let write: BitFlags<AccessFs> = AccessFs::from_write(abi);
     // Beneath a file rule only these make sense; the kernel refuses others (landlock_add_rule(2)).
     let write_file = write & AccessFs::from_file(abi);
-    let mut ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(write)?;
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(write)?;
     let scopes = Scope::from_all(abi);
     if !scopes.is_empty() {
         ruleset = ruleset.scope(scopes)?;
@@ -48,10 +47,7 @@ pub fn restrict(abi: i32, writable: &[&str]) -> Result<(), LandlockError> {
         ruleset = ruleset.add_rule(PathBeneath::new(open(Path::new(dir))?, write))?;
     }
     for device in DEVICES {
-        ruleset = ruleset.add_rule(PathBeneath::new(
-            open(&Path::new("/dev").join(device))?,
-            write_file,
-        ))?;
+        ruleset = ruleset.add_rule(PathBeneath::new(open(&Path::new("/dev").join(device))?, write_file))?;
     }
     if ruleset.restrict_self()?.ruleset != RulesetStatus::FullyEnforced {
         return Err(LandlockError::Partial);

@@ -5,20 +5,19 @@
 //! signal), and the caller cleans up.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::cgroup::Group;
 use super::channel;
-use super::disk::{DiskHold, inodes_for, output_capacity};
 use super::init::{self, Ends};
-use super::mounts::{bind, owned_tmpfs};
 use super::outcome::{End, Event, Order, Outcome};
+use super::run_dirs::{RunDirs, reopened};
 use super::setup::{self, Plan};
 use super::spec::{INSIDE_ID, Ids, Spec};
-use super::template::{StepError, Template, open_dir, step};
+use super::template::{StepError, Template, step};
 use super::watch::Watch;
 use crate::sys;
 use crate::sys::process::{Cloned, clone3, exit_now};
@@ -68,10 +67,7 @@ fn main(mut spec: Spec, control: OwnedFd) -> ! {
 
 fn failed(e: StepError) -> Outcome {
     Outcome {
-        end: End::SetUp {
-            step: e.step,
-            errno: e.errno,
-        },
+        end: End::SetUp { step: e.step, errno: e.errno },
         status: None,
         wall_us: 0,
         cpu_us: None,
@@ -84,11 +80,7 @@ fn failed(e: StepError) -> Outcome {
 
 fn tell(control: &OwnedFd, event: &Event) {
     // When the caller is gone, there is nobody to tell; the watch loop notices.
-    let _ = channel::send(
-        control.as_fd(),
-        &serde_json::to_vec(event).unwrap_or_default(),
-        &[],
-    );
+    let _ = channel::send(control.as_fd(), &serde_json::to_vec(event).unwrap_or_default(), &[]);
 }
 
 /// Makes a launcher of a forked caller: no terminal signals, no descriptors but the run's, namespaces of its own, and the cgroup, whose path
@@ -97,34 +89,20 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
     step("start a session", rustix::process::setsid())?;
     step("block signals", sys::signal::shut_out())?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits).map_err(|e| StepError {
-        step: format!("make the run's cgroup ({e})"),
-        errno: e.errno(),
-    })?;
+    let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits)
+        .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
     let mut keep = vec![control.as_raw_fd(), spec.run_dir.as_raw_fd()];
-    keep.extend(spec.stdio.iter().map(AsRawFd::as_raw_fd));
+    keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
     keep.extend(spec.root.binds.iter().map(|b| b.source.as_raw_fd()));
     keep.extend(spec.root.layers.iter().map(AsRawFd::as_raw_fd));
     keep.extend(spec.shown.iter().map(|s| s.source.as_raw_fd()));
     keep.extend(group.descriptors());
     let entered = step("close descriptors", sys::fds::close_all_except(&keep)).and_then(|()| {
         if let Ids::Caller { uid, gid } = spec.ids {
-            step(
-                "make a user namespace",
-                sys::process::unshare(libc::CLONE_NEWUSER),
-            )?;
-            let map = |id| {
-                [IdMap {
-                    inside: id,
-                    outside: id,
-                    count: 1,
-                }]
-            };
+            step("make a user namespace", sys::process::unshare(libc::CLONE_NEWUSER))?;
+            let map = |id| [IdMap { inside: id, outside: id, count: 1 }];
             let me = rustix::process::getpid().as_raw_nonzero().get();
-            step(
-                "map the caller's ids",
-                sys::userns::write_maps(me, &map(uid), &map(gid), true),
-            )?;
+            step("map the caller's ids", sys::userns::write_maps(me, &map(uid), &map(gid), true))?;
         }
         step("make a mount namespace", sys::process::unshare(libc::CLONE_NEWNS))
     });
@@ -137,45 +115,19 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
     }
 }
 
-/// Opens again, in this mount namespace, what `fd` stands for in the caller's: trees can be cloned only from mounts of one's own namespace. That
-/// it is the same file is checked, so a path that was swapped meanwhile is refused (CVE-2021-30465).
-fn reopen(fd: &mut OwnedFd) -> io::Result<()> {
-    let path = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
-    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let again = rustix::fs::openat2(
-        rustix::fs::CWD,
-        path,
-        flags,
-        Mode::empty(),
-        ResolveFlags::NO_SYMLINKS,
-    )?;
-    let (a, b) = (rustix::fs::fstat(&*fd)?, rustix::fs::fstat(&again)?);
-    if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
-        return Err(io::Error::from_raw_os_error(libc::ESTALE));
-    }
-    *fd = again;
-    Ok(())
-}
-
 fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, StepError> {
     for b in &mut spec.root.binds {
-        step(format!("open the source of {}", b.target), reopen(&mut b.source))?;
+        b.source = step(format!("open the source of {}", b.target), reopened(b.source.as_fd()))?;
     }
     for layer in &mut spec.root.layers {
-        step("open an image layer", reopen(layer))?;
+        *layer = step("open an image layer", reopened(layer.as_fd()))?;
     }
     for shown in &mut spec.shown {
-        step(
-            format!("open the source of {}", shown.target),
-            reopen(&mut shown.source),
-        )?;
+        shown.source = step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
     }
-    let disk = Disk::make(spec)?;
+    let dirs = RunDirs::make(spec)?;
     let ready = serde_json::to_vec(&Event::Ready).unwrap_or_default();
-    step(
-        "hand over /outputs",
-        channel::send(control.as_fd(), &ready, &[disk.outputs.as_fd()]),
-    )?;
+    step("hand over /outputs", channel::send(control.as_fd(), &ready, &[dirs.outputs.as_fd()]))?;
 
     let template = Template::build(&spec.root, spec.ids)?;
     let dev = template.clone_dev()?;
@@ -189,19 +141,12 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
         | libc::CLONE_NEWIPC
         | libc::CLONE_NEWUTS;
     let may_setgroups = matches!(spec.ids, Ids::Own { .. });
-    let (pid, pidfd) = match step(
-        "make the sandbox's namespaces",
-        clone3(namespaces, group.init_birth()),
-    )? {
+    let (pid, pidfd) = match step("make the sandbox's namespaces", clone3(namespaces, group.init_birth()))? {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
         Cloned::Child => {
             drop(our_end);
             drop(report_read);
-            let ends = Ends {
-                control: &init_end,
-                report: &report_write,
-                birth: group.payload_birth(),
-            };
+            let ends = Ends { control: &init_end, report: &report_write, birth: group.payload_birth() };
             let payload = |root: &OwnedFd, settled: RawFd| {
                 let plan = Plan {
                     command: &spec.command,
@@ -210,12 +155,13 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
                     may_setgroups,
                     root,
                     dev: &dev,
-                    binds: &disk.binds,
+                    binds: &dirs.binds,
                     tmp: spec.limits.tmp,
                     shm: spec.limits.shm,
                     run: spec.limits.run,
                     scratch: &spec.scratch,
-                    stdio: &spec.stdio,
+                    stdin: spec.stdin.as_ref(),
+                    output: &spec.output,
                     init_settled: settled,
                 };
                 setup::run(&plan, report_write.as_raw_fd())
@@ -226,25 +172,15 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
     drop(init_end);
     drop(report_write);
     // Only the payload holds the streams now: when it is gone, their readers see the end.
-    spec.stdio.clear();
+    spec.stdin = None;
+    spec.output.clear();
     let prepared = give_identity(spec, group, pid, &template).and_then(|(root, shown)| {
         wait_for_go(control)?;
-        step(
-            "start init",
-            channel::send(our_end.as_fd(), b"g", &[root.as_fd()]),
-        )?;
+        step("start init", channel::send(our_end.as_fd(), b"g", &[root.as_fd()]))?;
         Ok(shown)
     });
-    let watch = Watch {
-        spec,
-        group,
-        disk: &disk,
-        pid,
-        pidfd,
-        init: our_end,
-        report: report_read,
-        caller: control,
-    };
+    let watch =
+        Watch { spec, group, dirs: &dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
     let mut outcome = watch.until_the_end(prepared);
     let stats = group.stats();
     outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
@@ -260,11 +196,7 @@ fn give_identity(
     pid: i32,
     template: &Template,
 ) -> Result<(OwnedFd, bool), StepError> {
-    let one = |inside, outside| IdMap {
-        inside,
-        outside,
-        count: 1,
-    };
+    let one = |inside, outside| IdMap { inside, outside, count: 1 };
     let written = match spec.ids {
         Ids::Own { user, root } => {
             let map = [one(0, root), one(INSIDE_ID, user)];
@@ -275,10 +207,9 @@ fn give_identity(
         }
     };
     step("write the identity maps", written)?;
-    group.attach(pid).map_err(|e| StepError {
-        step: format!("enter the run's cgroup ({e})"),
-        errno: e.errno(),
-    })?;
+    group
+        .attach(pid)
+        .map_err(|e| StepError { step: format!("enter the run's cgroup ({e})"), errno: e.errno() })?;
     match spec.ids {
         Ids::Own { .. } => {
             let userns = rustix::fs::open(
@@ -299,90 +230,6 @@ fn wait_for_go(control: &OwnedFd) -> Result<(), StepError> {
     if data == [Order::Go as u8] {
         Ok(())
     } else {
-        Err(StepError {
-            step: "wait for the inputs".into(),
-            errno: libc::ECANCELED,
-        })
+        Err(StepError { step: "wait for the inputs".into(), errno: libc::ECANCELED })
     }
-}
-
-/// The directories of a run, as the host sees them, and the trees that show them inside.
-pub struct Disk {
-    pub work: OwnedFd,
-    pub outputs: OwnedFd,
-    binds: Vec<(OwnedFd, String)>,
-}
-
-impl Disk {
-    fn make(spec: &Spec) -> Result<Disk, StepError> {
-        let owner = match spec.ids {
-            Ids::Own { user, .. } => Some(user),
-            Ids::Caller { .. } => None,
-        };
-        let open = |name: &str| -> Result<OwnedFd, StepError> {
-            let mut dir = step(format!("open {name}"), open_dir(spec.run_dir.as_fd(), name))?;
-            step(format!("open {name} again"), reopen(&mut dir))?;
-            Ok(dir)
-        };
-        let mut binds = Vec::new();
-        let inputs = open("inputs")?;
-        binds.push((
-            step("bind /inputs", bind(inputs.as_fd(), true))?,
-            "/inputs".to_owned(),
-        ));
-        let l = &spec.limits;
-        let mut writable = |name: &str, size: u64, inodes: u64| -> Result<OwnedFd, StepError> {
-            let (dir, tree) = match spec.disk {
-                DiskHold::Tmpfs => {
-                    let tree = step(
-                        format!("make the tmpfs for /{name}"),
-                        owned_tmpfs(size, inodes, owner),
-                    )?;
-                    let dir = step(format!("open /{name}"), open_dir(tree.as_fd(), "."))?;
-                    (dir, tree)
-                }
-                DiskHold::Watch => {
-                    let dir = open(name)?;
-                    step(format!("give /{name} to the sandbox"), give(dir.as_fd(), owner))?;
-                    let tree = step(format!("bind /{name}"), bind(dir.as_fd(), false))?;
-                    (dir, tree)
-                }
-            };
-            binds.push((tree, format!("/{name}")));
-            Ok(dir)
-        };
-        let work = writable("work", l.work, l.work_files)?;
-        let capacity = output_capacity(l);
-        let outputs = writable(
-            "outputs",
-            capacity,
-            inodes_for(capacity).max(l.output_files * 2 + 64),
-        )?;
-        if let Some((name, content)) = &spec.entry {
-            step(
-                "write the program",
-                write_entry(work.as_fd(), name, content, owner),
-            )?;
-        }
-        for shown in &spec.shown {
-            let tree = step(format!("bind {}", shown.target), bind(shown.source.as_fd(), true))?;
-            binds.push((tree, shown.target.clone()));
-        }
-        Ok(Disk { work, outputs, binds })
-    }
-}
-
-fn give(file: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
-    use rustix::fs::{Gid, Uid, fchown};
-    match owner {
-        Some(id) => Ok(fchown(file, Some(Uid::from_raw(id)), Some(Gid::from_raw(id)))?),
-        None => Ok(()),
-    }
-}
-
-fn write_entry(work: BorrowedFd<'_>, name: &str, content: &[u8], owner: Option<u32>) -> io::Result<()> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(work, name, flags, Mode::from_raw_mode(0o644))?;
-    give(file.as_fd(), owner)?;
-    io::Write::write_all(&mut std::fs::File::from(file), content)
 }

@@ -39,12 +39,7 @@ pub fn apply(dev: BorrowedFd<'_>) -> Result<(), StepError> {
     }
     for path in READ_ONLY {
         if let Some(at) = existing(root.as_fd(), path)? {
-            let attrs = MountAttr {
-                read_only: true,
-                no_suid: true,
-                no_dev: true,
-                no_exec: true,
-            };
+            let attrs = MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: true };
             let bind = clone_tree(at.as_fd(), false).and_then(|tree| {
                 set_attr(tree.as_fd(), false, attrs).and_then(|()| attach(tree.as_fd(), at.as_fd()))
             });
@@ -55,11 +50,7 @@ pub fn apply(dev: BorrowedFd<'_>) -> Result<(), StepError> {
 }
 
 fn open(path: &str) -> io::Result<std::os::fd::OwnedFd> {
-    Ok(rustix::fs::open(
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    Ok(rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 fn existing(root: BorrowedFd<'_>, path: &str) -> Result<Option<std::os::fd::OwnedFd>, StepError> {

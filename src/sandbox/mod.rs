@@ -13,6 +13,8 @@ mod mounts;
 pub mod outcome;
 mod processes;
 pub mod root;
+mod run_dirs;
+pub mod seccomp;
 mod setup;
 pub mod spec;
 mod template;

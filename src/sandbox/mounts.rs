@@ -29,15 +29,7 @@ pub fn new_fs(kind: &str, options: &[(&str, Option<&str>)], attrs: MountAttrFlag
 pub fn tmpfs(size: u64, inodes: u64, mode: &str) -> io::Result<OwnedFd> {
     let attrs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let (size, inodes) = (size.to_string(), inodes.to_string());
-    new_fs(
-        "tmpfs",
-        &[
-            ("size", Some(&size)),
-            ("nr_inodes", Some(&inodes)),
-            ("mode", Some(mode)),
-        ],
-        attrs,
-    )
+    new_fs("tmpfs", &[("size", Some(&size)), ("nr_inodes", Some(&inodes)), ("mode", Some(mode))], attrs)
 }
 
 /// A [`tmpfs`] for `/work` or `/outputs`; its root is given to `owner` on the host.
@@ -45,13 +37,7 @@ pub fn owned_tmpfs(size: u64, inodes: u64, owner: Option<u32>) -> io::Result<Own
     use rustix::fs::{AtFlags, Gid, Uid, chownat};
     let tree = tmpfs(size, inodes, "0755")?;
     if let Some(id) = owner {
-        chownat(
-            &tree,
-            "",
-            Some(Uid::from_raw(id)),
-            Some(Gid::from_raw(id)),
-            AtFlags::EMPTY_PATH,
-        )?;
+        chownat(&tree, "", Some(Uid::from_raw(id)), Some(Gid::from_raw(id)), AtFlags::EMPTY_PATH)?;
     }
     Ok(tree)
 }
@@ -70,16 +56,7 @@ pub fn clone_tree(source: BorrowedFd<'_>, recursive: bool) -> io::Result<OwnedFd
 /// that left its submounts writable, nsjail #125, docker/for-linux#788).
 pub fn bind(source: BorrowedFd<'_>, read_only: bool) -> io::Result<OwnedFd> {
     let tree = clone_tree(source, true)?;
-    set_attr(
-        tree.as_fd(),
-        true,
-        MountAttr {
-            read_only,
-            no_suid: true,
-            no_dev: true,
-            no_exec: false,
-        },
-    )?;
+    set_attr(tree.as_fd(), true, MountAttr { read_only, no_suid: true, no_dev: true, no_exec: false })?;
     Ok(tree)
 }
 
@@ -89,13 +66,7 @@ pub fn place(root: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
     let path = path.trim_start_matches('/');
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let path = if path.is_empty() { "." } else { path };
-    Ok(rustix::fs::openat2(
-        root,
-        path,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-        resolve,
-    )?)
+    Ok(rustix::fs::openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
 /// Attaches a detached tree at a place that was opened with [`place`].

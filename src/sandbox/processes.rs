@@ -12,10 +12,7 @@ pub fn of(group: &Group, init: i32) -> Vec<i32> {
         let mut at = 0;
         while let Some(&pid) = pids.get(at) {
             at += 1;
-            let threads = fs::read_dir(format!("/proc/{pid}/task"))
-                .into_iter()
-                .flatten()
-                .flatten();
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
             for thread in threads {
                 let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
                 pids.extend(children.split_whitespace().filter_map(|c| c.parse::<i32>().ok()));

@@ -14,9 +14,15 @@ pub struct RootPlan {
     pub entries: Vec<Entry>,
     /// Parts of the host that are shown, read-only and recursively so.
     pub binds: Vec<RootBind>,
+    /// Directories inside the `binds` that must not be seen (`/usr/local/etc`). The launcher mounts the plan's own empty
+    /// directory, [`EMPTY_DIR`], over each of them after the binds. Each was a real directory when the plan was made.
+    pub masks: Vec<String>,
     /// Root directories of the image's layers, topmost first (descriptors opened with `O_PATH|O_DIRECTORY`).
     pub layers: Vec<OwnedFd>,
 }
+
+/// The source for `masks`: among the `entries` of every plan that has any, and nothing is ever put into it.
+pub const EMPTY_DIR: &str = "/var/empty";
 
 /// One entry of creel's own layer.
 #[derive(Debug, Clone, PartialEq)]

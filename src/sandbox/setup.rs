@@ -32,7 +32,8 @@ pub struct Plan<'a> {
     pub shm: u64,
     pub run: u64,
     pub scratch: &'a [Scratch],
-    pub stdio: &'a [OwnedFd],
+    pub stdin: Option<&'a OwnedFd>,
+    pub output: &'a [OwnedFd],
     /// Reads end of file once init has given up its privileges.
     pub init_settled: RawFd,
 }
@@ -57,35 +58,21 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 
     // 2. Identity: from here on nothing can be created as somebody else. The capabilities of the new user namespace remain for the mounts.
-    step(
-        "become uid 10001",
-        sys::process::become_user(INSIDE_ID, INSIDE_ID, plan.may_setgroups),
-    )?;
+    step("become uid 10001", sys::process::become_user(INSIDE_ID, INSIDE_ID, plan.may_setgroups))?;
 
     // 3. A new cgroup namespace, now that birth and attachment are over, so that /proc/self/cgroup shows `/`.
-    step(
-        "make a cgroup namespace",
-        sys::process::unshare(libc::CLONE_NEWCGROUP),
-    )?;
-    step(
-        "set the host name",
-        rustix::system::sethostname(HOSTNAME.as_bytes()),
-    )?;
+    step("make a cgroup namespace", sys::process::unshare(libc::CLONE_NEWCGROUP))?;
+    step("set the host name", rustix::system::sethostname(HOSTNAME.as_bytes()))?;
     step("bring up lo", sys::net::loopback_up())?;
 
     // 4. Mounts, all below the still detached root, each at a path that is ours (mounts.rs).
     let root = plan.root.as_fd();
-    step(
-        "attach the root",
-        place_in_old_root().and_then(|at| super::mounts::attach(root, at.as_fd())),
-    )?;
+    step("attach the root", place_in_old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
     step("mount /proc", mount_proc(root))?;
     step("attach /dev", attach_at(plan.dev.as_fd(), root, "/dev"))?;
-    for (target, size, mode) in [
-        ("/tmp", plan.tmp, "1777"),
-        ("/dev/shm", plan.shm, "1777"),
-        ("/run", plan.run, "0755"),
-    ] {
+    for (target, size, mode) in
+        [("/tmp", plan.tmp, "1777"), ("/dev/shm", plan.shm, "1777"), ("/run", plan.run, "0755")]
+    {
         mount_tmpfs(root, target, size, mode)?;
     }
     for scratch in plan.scratch {
@@ -98,20 +85,14 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     // 5. The old root goes; nothing of the host outside the trees above can be named any more.
     step("enter the root", enter(root))?;
     // No user namespace can be made inside, whatever a filter lets through (CVE-2022-0185 and its kin start there).
-    step(
-        "forbid user namespaces",
-        std::fs::write("/proc/sys/user/max_user_namespaces", "0"),
-    )?;
+    step("forbid user namespaces", std::fs::write("/proc/sys/user/max_user_namespaces", "0"))?;
     masks::apply(plan.dev.as_fd())?;
 
     // 6. Privileges.
     step("start a session", rustix::process::setsid())?;
     limit_resources(plan.command.nofile)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    step(
-        "change to the working directory",
-        rustix::process::chdir(plan.command.cwd.as_c_str()),
-    )?;
+    step("change to the working directory", rustix::process::chdir(plan.command.cwd.as_c_str()))?;
     step("drop the bounding set", sys::privileges::drop_bounding())?;
     step("drop capabilities", sys::privileges::keep_only(0))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
@@ -119,29 +100,16 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
 
     // 7. Descriptors: 0, 1, 2 and, until the program is executed, the one that reports a failure.
     step("wait for init", sys::fds::read_eof(plan.init_settled))?;
-    for (n, fd) in plan.stdio.iter().enumerate() {
-        step(
-            "install the standard streams",
-            sys::fds::install_std(fd.as_fd(), n as RawFd),
-        )?;
-    }
-    step(
-        "close descriptors",
-        sys::fds::close_all_except(&[0, 1, 2, report]),
-    )?;
+    install_streams(plan)?;
+    step("close descriptors", sys::fds::close_all_except(&[0, 1, 2, report]))?;
     let programs = candidates(plan.command);
 
     // 8. Landlock, when every mount is in place, and last the system-call filter.
     let mut writable = vec!["/work", "/outputs", "/tmp", "/run", "/dev/shm"];
     writable.extend(plan.scratch.iter().map(|s| s.target.as_str()));
-    landlock::restrict(plan.landlock_abi, &writable).map_err(|e| StepError {
-        step: format!("restrict with landlock: {e}"),
-        errno: libc::EPERM,
-    })?;
-    step(
-        "install the system-call filter",
-        sys::seccomp::install(plan.seccomp),
-    )?;
+    landlock::restrict(plan.landlock_abi, &writable)
+        .map_err(|e| StepError { step: format!("restrict with landlock: {e}"), errno: libc::EPERM })?;
+    step("install the system-call filter", sys::seccomp::install(plan.seccomp))?;
     Ok(programs)
 }
 
@@ -153,6 +121,26 @@ fn place_in_old_root() -> io::Result<OwnedFd> {
         rustix::fs::Mode::empty(),
     )?;
     place(old.as_fd(), "/root")
+}
+
+fn install_streams(plan: &Plan<'_>) -> Result<(), StepError> {
+    let nothing = match plan.stdin {
+        Some(_) => None,
+        None => Some(step("open /dev/null", open_null())?),
+    };
+    for (n, fd) in plan.stdin.into_iter().chain(&nothing).chain(plan.output).enumerate() {
+        step("install the standard streams", sys::fds::install_std(fd.as_fd(), n as RawFd))?;
+    }
+    Ok(())
+}
+
+/// The sandbox's own, so that not even /proc/self/fd names a mount of the host.
+fn open_null() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(
+        "/dev/null",
+        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
+        rustix::fs::Mode::empty(),
+    )?)
 }
 
 /// A proc of the sandbox's own pid namespace, made while the launcher's is still visible.
@@ -167,10 +155,7 @@ fn mount_proc(root: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn mount_tmpfs(root: BorrowedFd<'_>, target: &str, size: u64, mode: &str) -> Result<(), StepError> {
-    let tree = step(
-        format!("make the tmpfs for {target}"),
-        tmpfs(size, inodes_for(size), mode),
-    )?;
+    let tree = step(format!("make the tmpfs for {target}"), tmpfs(size, inodes_for(size), mode))?;
     step(format!("attach {target}"), attach_at(tree.as_fd(), root, target))
 }
 
@@ -178,26 +163,14 @@ fn mount_tmpfs(root: BorrowedFd<'_>, target: &str, size: u64, mode: &str) -> Res
 /// with 0 a piped core_pattern still runs its handler on the host (core(5), CVE-2025-5054).
 fn limit_resources(nofile: u64) -> Result<(), StepError> {
     for (what, resource, value) in [("files", Resource::Nofile, nofile), ("core", Resource::Core, 1)] {
-        let limit = Rlimit {
-            current: Some(value),
-            maximum: Some(value),
-        };
-        step(
-            format!("limit {what}"),
-            rustix::process::setrlimit(resource, limit),
-        )?;
+        let limit = Rlimit { current: Some(value), maximum: Some(value) };
+        step(format!("limit {what}"), rustix::process::setrlimit(resource, limit))?;
     }
     let stack = rustix::process::getrlimit(Resource::Stack);
     let soft = stack.maximum.map_or(8 << 20, |m| m.min(8 << 20));
     step(
         "limit the stack",
-        rustix::process::setrlimit(
-            Resource::Stack,
-            Rlimit {
-                current: Some(soft),
-                ..stack
-            },
-        ),
+        rustix::process::setrlimit(Resource::Stack, Rlimit { current: Some(soft), ..stack }),
     )
 }
 
@@ -217,9 +190,8 @@ fn candidates(command: &Command) -> Vec<CString> {
 fn execute(command: &Command, programs: &[CString]) -> i32 {
     let mut errno = libc::ENOENT;
     for program in programs {
-        let e = sys::process::execve(program, &command.argv, &command.env)
-            .raw_os_error()
-            .unwrap_or(libc::EIO);
+        let e =
+            sys::process::execve(program, &command.argv, &command.env).raw_os_error().unwrap_or(libc::EIO);
         match e {
             libc::ENOENT | libc::ENOTDIR => {}
             // A later directory may hold one that can be executed.

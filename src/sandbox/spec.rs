@@ -39,8 +39,12 @@ pub struct Spec {
     pub shown: Vec<Shown>,
     /// More tmpfs mounts, at paths that exist in the root.
     pub scratch: Vec<Scratch>,
-    /// Standard input, output and error of the payload, in this order.
-    pub stdio: Vec<OwnedFd>,
+    /// Standard input of the payload; without one it reads end of file at once.
+    pub stdin: Option<OwnedFd>,
+    /// Standard output and error.
+    pub output: Vec<OwnedFd>,
+    /// Descriptors that only need to stay open as long as the sandbox may live: locks.
+    pub held: Vec<OwnedFd>,
 }
 
 #[derive(Debug)]

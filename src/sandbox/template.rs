@@ -21,7 +21,7 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 
 use super::landlock::DEVICES;
 use super::mounts::{attach, attach_at, bind, clone_tree, enter, new_fs, place};
-use super::root::{EntryKind, RootPlan};
+use super::root::{EMPTY_DIR, EntryKind, RootPlan};
 use super::spec::Ids;
 use crate::sys::mount::{MountAttr, set_attr, set_idmap};
 use crate::sys::userns::{IdMap, with_maps};
@@ -40,10 +40,7 @@ pub struct StepError {
 pub fn step<T>(name: impl Into<String>, result: Result<T, impl Into<io::Error>>) -> Result<T, StepError> {
     result.map_err(|e| {
         let e: io::Error = e.into();
-        StepError {
-            step: name.into(),
-            errno: e.raw_os_error().unwrap_or(libc::EIO),
-        }
+        StepError { step: name.into(), errno: e.raw_os_error().unwrap_or(libc::EIO) }
     })
 }
 
@@ -67,38 +64,33 @@ impl Template {
             Ids::Own { .. } => Vec::new(),
             Ids::Caller { .. } => step("clone the device nodes", host_devices())?,
         };
+        // Copies of host mounts are made now: when the old root has gone, its mounts can't be copied any more.
+        let copy = |name: String, source: &OwnedFd| step(format!("bind {name}"), bind(source.as_fd(), true));
+        let binds =
+            plan.binds.iter().map(|b| copy(b.target.clone(), &b.source)).collect::<Result<Vec<_>, _>>()?;
+        let layers = plan.layers.iter().enumerate();
+        let layers = layers.map(|(n, l)| copy(format!("layer {n}"), l)).collect::<Result<Vec<_>, _>>()?;
         let base = step("make the launcher's tmpfs", tmpfs_with_devices())?;
         for dir in ["img", "root", "dev", "proc", "layer"] {
             step(format!("make {dir}"), make_dir(base.as_fd(), dir))?;
         }
-        step(
-            "attach the launcher's tmpfs",
-            open_path("/").and_then(|at| attach(base.as_fd(), at.as_fd())),
-        )?;
+        step("attach the launcher's tmpfs", open_path("/").and_then(|at| attach(base.as_fd(), at.as_fd())))?;
         step("enter the launcher's tmpfs", enter(base.as_fd()))?;
         step("attach proc", attach_at(proc.as_fd(), base.as_fd(), "/proc"))?;
 
         let img = step("open img", place(base.as_fd(), "/img"))?;
         fill(img.as_fd(), plan)?;
         make_dev(base.as_fd(), &devices)?;
-        let dev = step(
-            "clone dev",
-            open_path("/dev").and_then(|d| clone_tree(d.as_fd(), true)),
-        )?;
-        let attrs = MountAttr {
-            read_only: true,
-            no_suid: true,
-            no_dev: false,
-            no_exec: true,
-        };
+        let dev = step("clone dev", open_path("/dev").and_then(|d| clone_tree(d.as_fd(), true)))?;
+        let attrs = MountAttr { read_only: true, no_suid: true, no_dev: false, no_exec: true };
         step("make dev read-only", set_attr(dev.as_fd(), false, attrs))?;
 
-        let layered = !plan.layers.is_empty();
-        let root = if layered {
-            overlay(base.as_fd(), plan, ids)?
-        } else {
-            plain(base.as_fd(), img, plan)?
-        };
+        let layered = !layers.is_empty();
+        let root =
+            if layered { overlay(base.as_fd(), img, &layers, ids)? } else { plain(base.as_fd(), img)? };
+        show_host(root.as_fd(), plan, &binds)?;
+        let attrs = MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false };
+        step("make the root read-only", set_attr(root.as_fd(), true, attrs))?;
         Ok(Template { root, dev, layered })
     }
 
@@ -117,59 +109,36 @@ impl Template {
 }
 
 /// The root of an image without layers: `img` itself, with parts of the host bound into it.
-fn plain(base: BorrowedFd<'_>, img: OwnedFd, plan: &RootPlan) -> Result<OwnedFd, StepError> {
+fn plain(base: BorrowedFd<'_>, img: OwnedFd) -> Result<OwnedFd, StepError> {
     let tree = step("clone img", clone_tree(img.as_fd(), false))?;
     step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
-    for b in &plan.binds {
-        let host = step(format!("bind {}", b.target), bind(b.source.as_fd(), true))?;
-        step(
-            format!("attach {}", b.target),
-            attach_at(host.as_fd(), tree.as_fd(), &b.target),
-        )?;
-    }
-    let attrs = MountAttr {
-        read_only: true,
-        no_suid: true,
-        no_dev: true,
-        no_exec: false,
-    };
-    step("make the root read-only", set_attr(tree.as_fd(), true, attrs))?;
     Ok(tree)
 }
 
-/// The root of an image with layers: an overlay, our own layer on top, so that our directories win over whatever a hostile image has at
-/// the same path.
-fn overlay(base: BorrowedFd<'_>, plan: &RootPlan, ids: Ids) -> Result<OwnedFd, StepError> {
+/// The root of an image with layers: an overlay, our own layer on top, so that our directories win over whatever a hostile image has at the
+/// same path.
+fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> Result<OwnedFd, StepError> {
     let owner = match ids {
         Ids::Own { root, .. } => {
-            let map = [IdMap {
-                inside: 0,
-                outside: root,
-                count: 1,
-            }];
-            Some(step(
-                "make the user namespace of the layers",
-                with_maps(&map, &map),
-            )?)
+            let map = [IdMap { inside: 0, outside: root, count: 1 }];
+            Some(step("make the user namespace of the layers", with_maps(&map, &map))?)
         }
         Ids::Caller { .. } => None,
     };
-    let mut lower = String::from("/img");
-    for (n, layer) in plan.layers.iter().enumerate() {
+    let ours = step("clone img", clone_tree(img.as_fd(), false))?;
+    let mut lower = Vec::new();
+    for (n, tree) in [&ours].into_iter().chain(layers).enumerate() {
         let path = format!("/layer/{n}");
         step(format!("make {path}"), make_dir(base, &path[1..]))?;
-        let tree = step(format!("bind layer {n}"), bind(layer.as_fd(), true))?;
         if let Some(userns) = &owner {
             // Without idmapped mounts on this file system the layer's files show as nobody's, which changes no right.
             let _ = set_idmap(tree.as_fd(), false, userns.as_fd());
         }
-        step(format!("attach layer {n}"), attach_at(tree.as_fd(), base, &path))?;
-        lower += ":";
-        lower += &path;
+        step(format!("attach {path}"), attach_at(tree.as_fd(), base, &path))?;
+        lower.push(path);
     }
-    let attrs = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let lower = lower.join(":");
+    let attrs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let mut options = vec![("source", Some("creel")), ("lowerdir", Some(lower.as_str()))];
     // An image's own overlay attributes are not to be believed: no redirect is followed, no metadata-only copy either. An ordinary user's
     // mount reads user.overlay.* only, for which both are off by themselves.
@@ -177,19 +146,21 @@ fn overlay(base: BorrowedFd<'_>, plan: &RootPlan, ids: Ids) -> Result<OwnedFd, S
         Ids::Own { .. } => options.extend([("redirect_dir", Some("nofollow")), ("metacopy", Some("off"))]),
         Ids::Caller { .. } => options.push(("userxattr", None)),
     }
-    let tree = step(
-        "mount the overlay of the image",
-        new_fs("overlay", &options, attrs),
-    )?;
+    let tree = step("mount the overlay of the image", new_fs("overlay", &options, attrs))?;
     step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
-    for b in &plan.binds {
-        let host = step(format!("bind {}", b.target), bind(b.source.as_fd(), true))?;
-        step(
-            format!("attach {}", b.target),
-            attach_at(host.as_fd(), tree.as_fd(), &b.target),
-        )?;
-    }
     Ok(tree)
+}
+
+/// Attaches the copied parts of the host in the root `tree`, and hides what must not be seen of them.
+fn show_host(tree: BorrowedFd<'_>, plan: &RootPlan, host: &[OwnedFd]) -> Result<(), StepError> {
+    for (b, copy) in plan.binds.iter().zip(host) {
+        step(format!("attach {}", b.target), attach_at(copy.as_fd(), tree, &b.target))?;
+    }
+    for path in &plan.masks {
+        let empty = place(tree, EMPTY_DIR).and_then(|e| clone_tree(e.as_fd(), false));
+        step(format!("hide {path}"), empty.and_then(|e| attach_at(e.as_fd(), tree, path)))?;
+    }
+    Ok(())
 }
 
 /// Puts creel's own entries into `img`.
@@ -222,20 +193,12 @@ fn make_file(at: BorrowedFd<'_>, path: &str, content: &[u8]) -> io::Result<()> {
 }
 
 fn open_path(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        path.as_ref(),
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
+    Ok(rustix::fs::open(path.as_ref(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// The launcher's tmpfs has device nodes in it; only the copy that becomes a sandbox's `/dev` is mounted without nodev.
 fn tmpfs_with_devices() -> io::Result<OwnedFd> {
-    let options = [
-        ("size", Some("16m")),
-        ("nr_inodes", Some("8192")),
-        ("mode", Some("0755")),
-    ];
+    let options = [("size", Some("16m")), ("nr_inodes", Some("8192")), ("mode", Some("0755"))];
     new_fs("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)
 }
 
@@ -272,10 +235,7 @@ fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<(), StepError> {
     for (i, (name, (major, minor))) in DEVICES.iter().zip(NUMBERS).enumerate() {
         if let Some(node) = host.get(i) {
             step(format!("make dev/{name}"), make_file(dev.as_fd(), name, b""))?;
-            step(
-                format!("bind dev/{name}"),
-                attach_at(node.as_fd(), dev.as_fd(), name),
-            )?;
+            step(format!("bind dev/{name}"), attach_at(node.as_fd(), dev.as_fd(), name))?;
         } else {
             let number = rustix::fs::makedev(major, minor);
             let mode = Mode::from_raw_mode(0o666);
@@ -291,10 +251,7 @@ fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<(), StepError> {
         ("stdout", "/proc/self/fd/1"),
         ("stderr", "/proc/self/fd/2"),
     ] {
-        step(
-            format!("make dev/{name}"),
-            rustix::fs::symlinkat(target, dev.as_fd(), name),
-        )?;
+        step(format!("make dev/{name}"), rustix::fs::symlinkat(target, dev.as_fd(), name))?;
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ use super::cgroup::{Group, OomWatch};
 use super::channel;
 use super::disk::{DiskHold, over_limit};
 use super::init::RESULT_LEN;
-use super::launcher::Disk;
 use super::outcome::{End, Event, Order, Outcome};
+use super::run_dirs::RunDirs;
 use super::spec::{Ids, KILL_WITHIN, Spec};
 use super::template::StepError;
 
@@ -27,7 +27,7 @@ const OOM_STEP: Duration = Duration::from_millis(2);
 pub struct Watch<'a> {
     pub spec: &'a Spec,
     pub group: &'a Group,
-    pub disk: &'a Disk,
+    pub dirs: &'a RunDirs,
     /// init
     pub pid: i32,
     pub pidfd: OwnedFd,
@@ -73,10 +73,7 @@ impl Watch<'_> {
                 false
             }
             Err(e) => {
-                state.end = Some(End::SetUp {
-                    step: e.step,
-                    errno: e.errno,
-                });
+                state.end = Some(End::SetUp { step: e.step, errno: e.errno });
                 false
             }
         };
@@ -179,9 +176,7 @@ impl Watch<'_> {
             }
         }
         if state.end.is_none() && happened(2) {
-            let order = channel::receive(self.caller.as_fd())
-                .map(|(data, _)| data)
-                .unwrap_or_default();
+            let order = channel::receive(self.caller.as_fd()).map(|(data, _)| data).unwrap_or_default();
             if order.is_empty() || order == [Order::Cancel as u8] {
                 state.close(self.unless_oom(End::Cancelled));
             }
@@ -190,10 +185,7 @@ impl Watch<'_> {
         if state.end.is_none() && now >= state.deadline {
             let end = match state.started {
                 Some(_) => End::Timeout,
-                None => End::SetUp {
-                    step: "set up the sandbox in time".into(),
-                    errno: libc::ETIMEDOUT,
-                },
+                None => End::SetUp { step: "set up the sandbox in time".into(), errno: libc::ETIMEDOUT },
             };
             state.close(self.unless_oom(end));
         }
@@ -213,13 +205,12 @@ impl Watch<'_> {
         state.report_open = false;
         let text = String::from_utf8_lossy(&text[..n]).into_owned();
         match text.split_once(' ') {
-            Some((errno, step)) => state.close(self.unless_oom(End::SetUp {
-                step: step.into(),
-                errno: errno.parse().unwrap_or(libc::EIO),
-            })),
-            None if !text.is_empty() => state.close(End::NotExecuted {
-                errno: text.parse().unwrap_or(libc::EIO),
-            }),
+            Some((errno, step)) => state.close(
+                self.unless_oom(End::SetUp { step: step.into(), errno: errno.parse().unwrap_or(libc::EIO) }),
+            ),
+            None if !text.is_empty() => {
+                state.close(End::NotExecuted { errno: text.parse().unwrap_or(libc::EIO) })
+            }
             None => {
                 let now = Instant::now();
                 state.started = Some(now);
@@ -255,10 +246,7 @@ impl Watch<'_> {
     }
 
     fn init_is_dead(&self) -> bool {
-        let wait = Timespec {
-            tv_sec: KILL_WITHIN.as_secs() as i64,
-            tv_nsec: 0,
-        };
+        let wait = Timespec { tv_sec: KILL_WITHIN.as_secs() as i64, tv_nsec: 0 };
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         poll(&mut fds, Some(&wait)).is_ok_and(|n| n > 0)
     }
@@ -269,13 +257,8 @@ impl Watch<'_> {
             Ids::Caller { uid, .. } => uid,
         };
         let pids = super::processes::of(self.group, self.pid);
-        let unlinked = super::disk::unlinked_bytes(&pids, self.disk.work.as_fd(), owner);
-        let over = over_limit(
-            self.disk.work.as_fd(),
-            self.disk.outputs.as_fd(),
-            &self.spec.limits,
-            unlinked,
-        );
+        let unlinked = super::disk::unlinked_bytes(&pids, self.dirs.work.as_fd(), owner);
+        let over = over_limit(self.dirs.work.as_fd(), self.dirs.outputs.as_fd(), &self.spec.limits, unlinked);
         if let Some(what) = over {
             return state.close(self.unless_oom(End::DiskLimit(what)));
         }

@@ -18,9 +18,5 @@ use std::io;
 
 /// Turns a raw `syscall(2)` result into an `io::Result`.
 fn check(ret: libc::c_long) -> io::Result<libc::c_long> {
-    if ret < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(ret)
-    }
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
 }

@@ -54,12 +54,7 @@ pub fn set_attr(mount: BorrowedFd<'_>, recursive: bool, attr: MountAttr) -> io::
     call(
         mount,
         recursive,
-        &libc::mount_attr {
-            attr_set: bits(attr),
-            attr_clr: 0,
-            propagation: 0,
-            userns_fd: 0,
-        },
+        &libc::mount_attr { attr_set: bits(attr), attr_clr: 0, propagation: 0, userns_fd: 0 },
     )
 }
 

@@ -37,11 +37,7 @@ pub fn drop_bounding() -> io::Result<()> {
         if ret != 0 {
             let err = io::Error::last_os_error();
             // EINVAL: past the last capability that this kernel knows.
-            return if err.raw_os_error() == Some(libc::EINVAL) && cap > 0 {
-                Ok(())
-            } else {
-                Err(err)
-            };
+            return if err.raw_os_error() == Some(libc::EINVAL) && cap > 0 { Ok(()) } else { Err(err) };
         }
     }
     Ok(())
@@ -53,15 +49,8 @@ pub fn keep_only(keep: u64) -> io::Result<()> {
     // SAFETY: plain integers.
     let ret = unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
     check(ret.into())?;
-    let mut header = CapHeader {
-        version: VERSION_3,
-        pid: 0,
-    };
-    let half = |bits: u64| CapData {
-        effective: bits as u32,
-        permitted: bits as u32,
-        inheritable: 0,
-    };
+    let mut header = CapHeader { version: VERSION_3, pid: 0 };
+    let half = |bits: u64| CapData { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
     let data = [half(keep), half(keep >> 32)];
     // SAFETY: a version-3 header and the two data elements it asks for, alive through the call.
     check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) }).map(drop)
@@ -69,10 +58,7 @@ pub fn keep_only(keep: u64) -> io::Result<()> {
 
 /// The calling thread's effective capabilities.
 pub fn effective() -> io::Result<u64> {
-    let mut header = CapHeader {
-        version: VERSION_3,
-        pid: 0,
-    };
+    let mut header = CapHeader { version: VERSION_3, pid: 0 };
     let mut data = [CapData::default(); 2];
     // SAFETY: a version-3 header and the two data elements it fills, alive through the call.
     check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;

@@ -60,10 +60,7 @@ pub fn clone3(namespaces: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Re
         pid => {
             // SAFETY: the kernel has just opened this descriptor for us and nobody else owns it.
             let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Cloned::Parent {
-                pid: pid as i32,
-                pidfd,
-            })
+            Ok(Cloned::Parent { pid: pid as i32, pidfd })
         }
     }
 }
@@ -104,11 +101,7 @@ pub fn wait_any() -> io::Result<Option<Ended>> {
         let pid = unsafe { libc::wait4(-1, &mut status, 0, &mut usage) };
         if pid > 0 {
             let us = |t: libc::timeval| t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64;
-            return Ok(Some(Ended {
-                pid,
-                status,
-                cpu_us: us(usage.ru_utime) + us(usage.ru_stime),
-            }));
+            return Ok(Some(Ended { pid, status, cpu_us: us(usage.ru_utime) + us(usage.ru_stime) }));
         }
         let err = io::Error::last_os_error();
         match err.raw_os_error() {

@@ -51,15 +51,10 @@ pub fn with_maps(uids: &[IdMap], gids: &[IdMap]) -> io::Result<OwnedFd> {
 }
 
 fn lines(maps: &[IdMap]) -> String {
-    maps.iter()
-        .map(|m| format!("{} {} {}\n", m.inside, m.outside, m.count))
-        .collect()
+    maps.iter().map(|m| format!("{} {} {}\n", m.inside, m.outside, m.count)).collect()
 }
 
 fn write(path: &str, text: &str) -> io::Result<()> {
     // One write(2): the kernel takes a map in a single call only.
-    OpenOptions::new()
-        .write(true)
-        .open(path)?
-        .write_all(text.as_bytes())
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }

@@ -86,7 +86,7 @@ early() {
     set -m
     VM_CHECK=$VM_CHECK.$lane.run run sleep 1000 >/dev/null 2>&1 & pid=$!
     set +m
-    sleep "0.0$i"
+    sleep "$(printf 0.%02d $((i * 6)))"
     kill "$pid"; wait "$pid" 2>/dev/null
     nothing_left "$pid" || return
   done

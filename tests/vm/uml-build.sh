@@ -1,7 +1,7 @@
 #!/bin/bash
 # uml-build.sh: builds the User-Mode Linux kernel of the daily test lane from
 # Debian's linux-source-6.12, once for each version of that package and of
-# uml.config. Prints the path of the binary. Four to five minutes on two cores
+# uml.config. Prints the path of the binary. Some five minutes on two idle cores
 # and 2 GB of disk while it builds; after that, less than a second.
 #
 # CREEL_VM_CACHE  where kernels are kept (default /var/cache/creel-vm)
@@ -58,7 +58,7 @@ fi
 
 out=$link-$version
 if [ ! -x "$out/linux" ]; then
-  say "building $source $version in $CREEL_VM_CACHE (four to five minutes)"
+  say "building $source $version in $CREEL_VM_CACHE (some five minutes)"
   run_group build
   [ "$group_status" = 0 ] || die 1 "the build failed"
   rm -rf "$out"

@@ -28,24 +28,14 @@ pub fn make_dir(path: &Path, shared: bool) -> Result<(), CgroupError> {
 
 /// Opens a cgroup directory, to be born in or to reach its files by.
 pub fn open_dir(path: &Path) -> Result<OwnedFd, CgroupError> {
-    rustix::fs::open(
-        path,
-        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-        Mode::empty(),
-    )
-    .map_err(io::Error::from)
-    .map_err(fail("open", path))
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(io::Error::from)
+        .map_err(fail("open", path))
 }
 
 /// Opens one file of a cgroup.
 pub fn open_at(dir: impl AsFd, name: &str, flags: OFlags) -> io::Result<fs::File> {
-    Ok(rustix::fs::openat(
-        dir,
-        name,
-        flags | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-        Mode::empty(),
-    )?
-    .into())
+    Ok(rustix::fs::openat(dir, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?.into())
 }
 
 pub fn write_at(dir: impl AsFd, name: &str, value: &str) -> io::Result<()> {
@@ -72,8 +62,7 @@ pub fn pids_at(dir: impl AsFd) -> Vec<i32> {
 
 /// The value of `key` in a file of `key value` lines.
 pub fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
 /// Removes `parent/name`, waiting for the kernel to finish with processes that are dead already.
@@ -84,9 +73,7 @@ pub fn remove_at(parent: impl AsFd, name: &str, path: &Path) -> Result<(), Cgrou
             Ok(()) | Err(rustix::io::Errno::NOENT) => return Ok(()),
             Err(rustix::io::Errno::BUSY) if Instant::now() < until => wait_a_moment(),
             Err(rustix::io::Errno::BUSY) => {
-                return Err(CgroupError::Busy {
-                    path: path.to_owned(),
-                });
+                return Err(CgroupError::Busy { path: path.to_owned() });
             }
             Err(e) => return Err(fail("remove", path)(e.into())),
         }
@@ -95,10 +82,7 @@ pub fn remove_at(parent: impl AsFd, name: &str, path: &Path) -> Result<(), Cgrou
 
 /// v1 has no event for "empty" and v2's `populated` may lag behind the reaped pid by a moment: the only wait is a short one.
 fn wait_a_moment() {
-    let ms = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: 500_000,
-    };
+    let ms = rustix::time::Timespec { tv_sec: 0, tv_nsec: 500_000 };
     let _ = rustix::event::poll(&mut [], Some(&ms));
 }
 
@@ -112,23 +96,15 @@ pub fn reclaim_dir(path: &Path) -> Result<(), CgroupError> {
     if write_at(&dir, "cgroup.kill", "1").is_err() {
         let until = Instant::now() + EMPTY_WITHIN;
         while let Some(pids) = read_at(&dir, "cgroup.procs").filter(|p| !p.trim().is_empty()) {
-            for pid in pids
-                .lines()
-                .filter_map(|l| rustix::process::Pid::from_raw(l.trim().parse().ok()?))
-            {
+            for pid in pids.lines().filter_map(|l| rustix::process::Pid::from_raw(l.trim().parse().ok()?)) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
             if Instant::now() >= until {
-                return Err(CgroupError::Busy {
-                    path: path.to_owned(),
-                });
+                return Err(CgroupError::Busy { path: path.to_owned() });
             }
             wait_a_moment();
         }
     }
-    let (parent, name) = (
-        path.parent().unwrap_or(path),
-        path.file_name().unwrap_or_default(),
-    );
+    let (parent, name) = (path.parent().unwrap_or(path), path.file_name().unwrap_or_default());
     remove_at(open_dir(parent)?, &name.to_string_lossy(), path)
 }

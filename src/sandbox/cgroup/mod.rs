@@ -22,11 +22,7 @@ pub const OURS: &str = "creel";
 #[derive(Debug, Error)]
 pub enum CgroupError {
     #[error("cannot {action} cgroup {path}: {source}")]
-    File {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cgroup {path} is still in use after its processes were killed")]
     Busy { path: PathBuf },
 }
@@ -178,9 +174,7 @@ impl Group {
 pub fn reclaim(found: &Found, run_id: &str) -> Result<(), CgroupError> {
     match found {
         Found::V2(host) => files::reclaim_dir(&host.ours().join(run_id)),
-        Found::V1(host) => host
-            .ours()
-            .try_for_each(|dir| files::reclaim_dir(&dir.join(run_id))),
+        Found::V1(host) => host.ours().try_for_each(|dir| files::reclaim_dir(&dir.join(run_id))),
         Found::None { .. } => Ok(()),
     }
 }

@@ -62,10 +62,7 @@ pub(super) fn mounts(mountinfo: &str) -> Vec<CgroupMount> {
             Some("cgroup") => Some(right.nth(1).unwrap_or("").split(',').map(str::to_owned).collect()),
             _ => continue,
         };
-        found.push(CgroupMount {
-            point: PathBuf::from(unescape(point)),
-            controllers,
-        });
+        found.push(CgroupMount { point: PathBuf::from(unescape(point)), controllers });
     }
     found
 }
@@ -93,15 +90,9 @@ fn unescape(s: &str) -> String {
 /// Looks at the host: prefers v2 when it has all three controllers, else v1.
 pub fn probe() -> Found {
     let mounts = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
-    let unified = mounts
-        .iter()
-        .find(|m| m.controllers.is_none())
-        .map(|m| m.point.clone());
-    let v1_with = |c: &str| {
-        mounts
-            .iter()
-            .find(|m| m.controllers.as_ref().is_some_and(|v| v.iter().any(|x| x == c)))
-    };
+    let unified = mounts.iter().find(|m| m.controllers.is_none()).map(|m| m.point.clone());
+    let v1_with =
+        |c: &str| mounts.iter().find(|m| m.controllers.as_ref().is_some_and(|v| v.iter().any(|x| x == c)));
     let on_v1 = ["memory", "pids", "cpu"].iter().any(|c| v1_with(c).is_some());
     match unified {
         Some(point) if !on_v1 => {
@@ -123,9 +114,7 @@ pub fn probe() -> Found {
             let points = [&host.memory, &host.pids, &host.cpu];
             let closed = points.into_iter().flatten().find(|p| !writable(p)).cloned();
             match closed {
-                Some(p) => Found::None {
-                    reason: format!("no right to make a cgroup in {}", p.display()),
-                },
+                Some(p) => Found::None { reason: format!("no right to make a cgroup in {}", p.display()) },
                 None => Found::V1(host),
             }
         }
@@ -151,19 +140,7 @@ mod tests {
         let found = mounts(text);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].point, Path::new("/sys/fs/cgroup/cpu x"));
-        assert!(
-            found[0]
-                .controllers
-                .as_ref()
-                .unwrap()
-                .contains(&"cpuacct".to_owned())
-        );
-        assert_eq!(
-            found[1],
-            CgroupMount {
-                point: "/sys/fs/cgroup/unified".into(),
-                controllers: None
-            }
-        );
+        assert!(found[0].controllers.as_ref().unwrap().contains(&"cpuacct".to_owned()));
+        assert_eq!(found[1], CgroupMount { point: "/sys/fs/cgroup/unified".into(), controllers: None });
     }
 }

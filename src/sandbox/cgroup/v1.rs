@@ -35,19 +35,13 @@ impl Host {
             LimitKind::Pids => &self.pids,
             LimitKind::Cpu => &self.cpu,
         };
-        point
-            .is_none()
-            .then(|| format!("the {} controller of cgroup v1 is not mounted", kind.name()))
+        point.is_none().then(|| format!("the {} controller of cgroup v1 is not mounted", kind.name()))
     }
 
     /// Our directory in each hierarchy.
     pub fn ours(&self) -> impl Iterator<Item = PathBuf> {
         let all = [&self.memory, &self.pids, &self.cpu, &self.unified];
-        all.into_iter()
-            .flatten()
-            .map(|p| p.join(OURS))
-            .collect::<Vec<_>>()
-            .into_iter()
+        all.into_iter().flatten().map(|p| p.join(OURS)).collect::<Vec<_>>().into_iter()
     }
 }
 
@@ -102,11 +96,7 @@ impl Group {
                 }
                 other => other?,
             }
-            Ok(Some(Dir {
-                parent: open_dir(&ours)?,
-                dir: open_dir(&path)?,
-                path,
-            }))
+            Ok(Some(Dir { parent: open_dir(&ours)?, dir: open_dir(&path)?, path }))
         };
         self.unified = make(&host.unified, true)?;
         self.memory = make(&host.memory, limits.memory.is_some())?;
@@ -136,12 +126,8 @@ impl Group {
 
     pub fn descriptors(&self) -> Vec<RawFd> {
         let dirs = [&self.memory, &self.pids, &self.cpu, &self.unified];
-        let dirs = dirs
-            .into_iter()
-            .flatten()
-            .flat_map(|d| [d.parent.as_raw_fd(), d.dir.as_raw_fd()]);
-        dirs.chain(self.oom_event.iter().map(AsRawFd::as_raw_fd))
-            .collect()
+        let dirs = dirs.into_iter().flatten().flat_map(|d| [d.parent.as_raw_fd(), d.dir.as_raw_fd()]);
+        dirs.chain(self.oom_event.iter().map(AsRawFd::as_raw_fd)).collect()
     }
 
     pub fn pids(&self) -> Vec<i32> {
@@ -161,9 +147,7 @@ impl Group {
     }
 
     pub fn oom_watch(&self) -> OomWatch<'_> {
-        self.oom_event
-            .as_ref()
-            .map_or(OomWatch::Nothing, |e| OomWatch::Readable(e.as_fd()))
+        self.oom_event.as_ref().map_or(OomWatch::Nothing, |e| OomWatch::Readable(e.as_fd()))
     }
 
     pub fn oom_kills(&self) -> u64 {
@@ -181,10 +165,7 @@ impl Group {
 
     pub fn stats(&self) -> CgroupStats {
         CgroupStats {
-            memory_peak: self
-                .memory
-                .as_ref()
-                .and_then(|d| number_at(&d.dir, "memory.max_usage_in_bytes")),
+            memory_peak: self.memory.as_ref().and_then(|d| number_at(&d.dir, "memory.max_usage_in_bytes")),
             // One is init.
             pids_peak: self
                 .pids
@@ -200,14 +181,7 @@ impl Group {
     }
 
     pub fn remove(self) -> Result<(), CgroupError> {
-        let Group {
-            name,
-            memory,
-            pids,
-            cpu,
-            unified,
-            ..
-        } = self;
+        let Group { name, memory, pids, cpu, unified, .. } = self;
         let mut result = Ok(());
         for Dir { parent, dir, path } in [memory, pids, cpu, unified].into_iter().flatten() {
             drop(dir);

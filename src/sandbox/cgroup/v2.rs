@@ -40,12 +40,8 @@ impl Host {
                 base = Some(dir.to_owned());
             }
         }
-        let base = base.ok_or_else(|| {
-            format!(
-                "no cgroup is delegated to this user (own cgroup: {})",
-                own.display()
-            )
-        })?;
+        let base = base
+            .ok_or_else(|| format!("no cgroup is delegated to this user (own cgroup: {})", own.display()))?;
         let ours = base.join(OURS);
         make_dir(&ours, true).map_err(|e| e.to_string())?;
         if base == own && base != *mount {
@@ -67,11 +63,7 @@ impl Host {
 
     pub fn missing(&self, kind: LimitKind) -> Option<String> {
         (!self.controllers.iter().any(|c| c == kind.name())).then(|| {
-            format!(
-                "the {} controller of cgroup v2 is not available in {}",
-                kind.name(),
-                self.base.display()
-            )
+            format!("the {} controller of cgroup v2 is not available in {}", kind.name(), self.base.display())
         })
     }
 }
@@ -79,12 +71,7 @@ impl Host {
 /// Hands controller `c` to the children of `dir`; true when they have it.
 fn turn_on(dir: &Path, c: &str) -> bool {
     let file = dir.join("cgroup.subtree_control");
-    let on = || {
-        fs::read_to_string(&file)
-            .unwrap_or_default()
-            .split_whitespace()
-            .any(|x| x == c)
-    };
+    let on = || fs::read_to_string(&file).unwrap_or_default().split_whitespace().any(|x| x == c);
     on() || (fs::write(&file, format!("+{c}")).is_ok() && on())
 }
 
@@ -174,9 +161,7 @@ impl Group {
 
     pub fn descriptors(&self) -> Vec<RawFd> {
         let dirs = [&self.ours, &self.init, &self.dir].map(AsRawFd::as_raw_fd);
-        dirs.into_iter()
-            .chain(self.events.iter().map(AsRawFd::as_raw_fd))
-            .collect()
+        dirs.into_iter().chain(self.events.iter().map(AsRawFd::as_raw_fd)).collect()
     }
 
     pub fn pids(&self) -> Vec<i32> {
@@ -192,15 +177,11 @@ impl Group {
     }
 
     pub fn oom_watch(&self) -> OomWatch<'_> {
-        self.events
-            .as_ref()
-            .map_or(OomWatch::Nothing, |f| OomWatch::Priority(f.as_fd()))
+        self.events.as_ref().map_or(OomWatch::Nothing, |f| OomWatch::Priority(f.as_fd()))
     }
 
     pub fn oom_kills(&self) -> u64 {
-        read_at(&self.dir, "memory.events")
-            .and_then(|t| keyed(&t, "oom_kill"))
-            .unwrap_or(0)
+        read_at(&self.dir, "memory.events").and_then(|t| keyed(&t, "oom_kill")).unwrap_or(0)
     }
 
     pub fn kill(&self) {

@@ -1,0 +1,89 @@
+//! `creel run`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use super::run_args::{RunArgs, resolve};
+use crate::executor::report::{Category, Report};
+use crate::sys;
+use crate::text::one_line;
+
+/// Carries the command out: the program's output and a summary line, or one JSON report.
+pub fn main(args: RunArgs) -> ExitCode {
+    // Whatever the caller left open stays out of the sandbox (CVE-2024-21626), and no stream of ours lands on 0, 1 or 2 by accident.
+    if sys::fds::ensure_std().and_then(|()| sys::fds::cloexec_from_3()).is_err() {
+        eprintln!("creel: cannot put the standard streams in order: is /dev/null there?");
+        return ExitCode::from(125);
+    }
+    let json = args.json;
+    let request = match resolve(args) {
+        Ok(request) => request,
+        Err(refusal) => return refusal.report(),
+    };
+    let output_dir = request.output_dir.clone();
+    let report = crate::executor::run::run(request);
+    let code = report.error_category.exit_code(report.exit_code);
+    let written = if json {
+        let text = serde_json::to_string(&report).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
+        writeln!(std::io::stdout(), "{text}")
+    } else {
+        writeln!(std::io::stderr(), "{}", summary(&report, &output_dir.display().to_string()))
+    };
+    // A caller that closed its end does not change how the run ended.
+    drop(written);
+    ExitCode::from(code)
+}
+
+/// One line for a person: how it ended, how long it took, what was produced and where.
+fn summary(report: &Report, output_dir: &str) -> String {
+    let mut line = String::from("creel: ");
+    match (&report.error, report.error_category) {
+        (Some(e), category) => line += &format!("{}: {} ({})", word(category), e.message, e.code),
+        (None, Category::Ok) => line += "ok",
+        (None, category) => {
+            line += &format!("{}: exit code {}", word(category), report.exit_code.unwrap_or(-1))
+        }
+    }
+    if let Some(signal) = report.signal {
+        line += &format!(", signal {signal}");
+    }
+    if report.exit_code.is_some() {
+        line += &format!(
+            " in {:.0} ms ({} start {:.1} ms)",
+            report.walltime_ms, report.start, report.timings_ms.launch
+        );
+        if let Some(peak) = report.memory_peak_bytes {
+            line += &format!(", {} MiB peak", peak.div_ceil(1 << 20));
+        }
+    }
+    if !report.produced.is_empty() {
+        let n = report.produced.len();
+        line += &format!(", {n} file{} in {}", if n == 1 { "" } else { "s" }, one_line(output_dir));
+    }
+    if let Some(first) = report.skipped.first() {
+        line += &format!(", {} skipped ({}: {})", report.skipped.len(), first.name, first.reason);
+    }
+    let off: Vec<&str> =
+        report.enforced.iter().filter(|(_, by)| *by == "unenforced").map(|(k, _)| *k).collect();
+    if !off.is_empty() {
+        line += &format!("; NOT enforced: {}", off.join(", "));
+    }
+    for note in &report.notes {
+        line += &format!("; {note}");
+    }
+    line
+}
+
+fn word(category: Category) -> &'static str {
+    match category {
+        Category::Ok => "ok",
+        Category::ScriptError => "script error",
+        Category::Timeout => "timeout",
+        Category::Oom => "out of memory",
+        Category::Cancelled => "cancelled",
+        Category::Rejected => "rejected",
+        Category::OutputLimit => "output limit",
+        Category::PolicyKill => "policy kill",
+        Category::SandboxError => "sandbox error",
+    }
+}

@@ -1,0 +1,85 @@
+//! Host ids for sandboxes: each live one has an id of its own, so that two payloads never share a user on the host.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::sandbox::spec::Ids;
+use crate::sys::lock::try_lock_byte;
+
+/// The id that 0 inside is mapped to. No process ever runs as it. It and the range after it lie where neither useradd, subuid ranges nor
+/// systemd allocate (systemd's docs/UIDS-GIDS.md: 1879048192 to 2147352575 is unused).
+pub const ROOT_ID: u32 = 1_900_000_000;
+/// The first id for payloads, and how many there are.
+pub const FIRST_ID: u32 = ROOT_ID + 1;
+pub const COUNT: u32 = 65_535;
+
+/// One file for all state directories of this host; gone with a reboot, as are the sandboxes.
+const LOCKS: &str = "/run/creel/uids.lock";
+
+/// A host id in use; free again when the last copy of the lock's descriptor is closed, however its holders end.
+#[derive(Debug)]
+pub struct Lease {
+    pub ids: Ids,
+    /// The launcher holds it too.
+    pub lock: Option<OwnedFd>,
+}
+
+/// Takes an id that no live sandbox has; an ordinary user's sandboxes run as that user.
+pub fn lease() -> io::Result<Lease> {
+    if !rustix::process::geteuid().is_root() {
+        let ids = Ids::Caller {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+        };
+        return Ok(Lease { ids, lock: None });
+    }
+    let file = open(Path::new(LOCKS))?;
+    let mut random = [0u8; 4];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK)?;
+    let start = u32::from_le_bytes(random) % COUNT;
+    for n in 0..COUNT {
+        let offset = (start + n) % COUNT;
+        if try_lock_byte(file.as_fd(), offset)? {
+            return Ok(Lease { ids: Ids::Own { user: FIRST_ID + offset, root: ROOT_ID }, lock: Some(file) });
+        }
+    }
+    Err(io::Error::other("all host ids for sandboxes are in use"))
+}
+
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let open =
+        || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+    match open() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if let Some(dir) = path.parent() {
+                match DirBuilder::new().mode(0o700).create(dir) {
+                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                    other => other?,
+                }
+            }
+            open()
+        }
+        other => other,
+    }
+    .map(OwnedFd::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_is_held_once_and_freed_by_closing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("locks");
+        let (a, b) = (open(&path).unwrap(), open(&path).unwrap());
+        assert!(try_lock_byte(a.as_fd(), 7).unwrap());
+        assert!(!try_lock_byte(b.as_fd(), 7).unwrap());
+        assert!(try_lock_byte(b.as_fd(), 8).unwrap());
+        drop(a);
+        assert!(try_lock_byte(b.as_fd(), 7).unwrap());
+    }
+}

@@ -1,0 +1,96 @@
+//! From what the launcher saw to what the report says.
+
+use super::pump::Ended;
+use super::report::{Category, Report, ReportError};
+use crate::sandbox::outcome::End;
+
+/// Fills in how the run ended. An end that is not known is never a success.
+pub fn settle(report: &mut Report, ended: &Ended) {
+    let Some(outcome) = &ended.outcome else {
+        return fail(
+            report,
+            Category::SandboxError,
+            "sandbox.lost",
+            "the launcher died: how the run ended is not known",
+        );
+    };
+    report.walltime_ms = outcome.wall_us as f64 / 1e3;
+    report.cpu_ms = outcome.cpu_us.map(|us| us as f64 / 1e3);
+    report.memory_peak_bytes = outcome.memory_peak;
+    report.pids_peak = outcome.pids_peak;
+    report.oom_kills = outcome.oom_kills;
+    match &outcome.end {
+        End::Exited => exited(report, outcome.status),
+        End::Timeout => {
+            report.exit_code = Some(-1);
+            let s = report.limits.timeout.as_secs_f64();
+            fail(report, Category::Timeout, "run.timeout", format!("ended after its {s} s of wall time"));
+        }
+        End::Oom => {
+            report.exit_code = Some(-2);
+            let m = report.limits.memory;
+            let message =
+                format!("the kernel killed for memory at the limit of {m} bytes; --memory raises it");
+            fail(report, Category::Oom, "run.oom", message);
+        }
+        End::Cancelled => {
+            let by = ended.signal.map_or(String::new(), |s| format!(" by signal {s}"));
+            fail(report, Category::Cancelled, "run.cancelled", format!("cancelled{by}"));
+        }
+        End::DiskLimit(what) => fail(report, Category::OutputLimit, "run.output_limit", what.as_str()),
+        End::NotExecuted { errno } => {
+            let (code, why) = match *errno {
+                libc::ENOENT => ("run.command_not_found", "no such program in the image's PATH".into()),
+                libc::EACCES => ("run.command_not_executable", "the program is not executable".into()),
+                libc::ENOEXEC => (
+                    "run.command_not_executable",
+                    "the program is neither a binary nor does it start with #!".into(),
+                ),
+                other => ("run.command_not_executable", std::io::Error::from_raw_os_error(other).to_string()),
+            };
+            fail(report, Category::Rejected, code, format!("cannot execute the program: {why}"));
+        }
+        End::SetUp { step, errno } => {
+            let why = std::io::Error::from_raw_os_error(*errno);
+            let message = format!("cannot {step}: {why}; creel doctor tells what this host lacks");
+            fail(report, Category::SandboxError, "sandbox.setup", message);
+        }
+        End::Lost(why) => {
+            fail(
+                report,
+                Category::SandboxError,
+                "sandbox.lost",
+                format!("{why}: how the run ended is not known"),
+            );
+        }
+    }
+}
+
+fn exited(report: &mut Report, status: Option<i32>) {
+    let Some(status) = status else {
+        return fail(report, Category::SandboxError, "sandbox.lost", "init sent no wait status");
+    };
+    if libc::WIFEXITED(status) {
+        let code = libc::WEXITSTATUS(status);
+        report.exit_code = Some(code);
+        report.error_category = if code == 0 { Category::Ok } else { Category::ScriptError };
+        return;
+    }
+    let signal = libc::WTERMSIG(status);
+    report.exit_code = Some(128 + signal);
+    report.signal = Some(signal);
+    report.error_category = Category::ScriptError;
+    if signal == libc::SIGSYS {
+        fail(
+            report,
+            Category::PolicyKill,
+            "policy.seccomp",
+            "killed for a system call that the filter forbids",
+        );
+    }
+}
+
+fn fail(report: &mut Report, category: Category, code: &str, message: impl Into<String>) {
+    report.error_category = category;
+    report.error = Some(ReportError { code: code.into(), message: message.into() });
+}
