@@ -1,11 +1,12 @@
 //! PID 1 of a sandbox: forks the payload, reaps what is orphaned, tells how the payload ended. Never the user's program, since PID 1 has
 //! odd signal rules.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::cgroup::Group;
 use super::channel;
 use super::setup::Failure;
 use super::spec::INSIDE_ID;
@@ -22,8 +23,7 @@ pub struct Ends<'a> {
     pub control: &'a OwnedFd,
     /// The payload writes here why it could not start; end of file means that the program runs.
     pub report: &'a OwnedFd,
-    /// cgroup v2 directory for the payload.
-    pub birth: Option<BorrowedFd<'a>>,
+    pub group: &'a Group,
 }
 
 /// The life of PID 1, from its birth on. `plan` gives all but the root, which arrives with the order to go.
@@ -36,7 +36,10 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
     let (Some(root), Ok((settled, unsettled))) = (root, pipe_with(PipeFlags::CLOEXEC)) else {
         fail(ends, StepError { step: "receive the root".into(), errno: libc::EBADF })
     };
-    let payload = match clone3(0, ends.birth) {
+    if let Err(e) = ends.group.enter() {
+        fail(ends, StepError { step: "enter the run's cgroup".into(), errno: e.raw_os_error().unwrap_or(0) });
+    }
+    let payload = match clone3(0, ends.group.payload_birth()) {
         Ok(Cloned::Child) => {
             drop(unsettled);
             let failure = plan(&root, settled.as_raw_fd());

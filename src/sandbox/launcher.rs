@@ -146,7 +146,7 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
         Cloned::Child => {
             drop(our_end);
             drop(report_read);
-            let ends = Ends { control: &init_end, report: &report_write, birth: group.payload_birth() };
+            let ends = Ends { control: &init_end, report: &report_write, group };
             let payload = |root: &OwnedFd, settled: RawFd| {
                 let plan = Plan {
                     command: &spec.command,
@@ -174,7 +174,7 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
     // Only the payload holds the streams now: when it is gone, their readers see the end.
     spec.stdin = None;
     spec.output.clear();
-    let prepared = give_identity(spec, group, pid, &template).and_then(|(root, shown)| {
+    let prepared = give_identity(spec, pid, &template).and_then(|(root, shown)| {
         wait_for_go(control)?;
         step("start init", channel::send(our_end.as_fd(), b"g", &[root.as_fd()]))?;
         Ok(shown)
@@ -189,13 +189,8 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
     Ok(outcome)
 }
 
-/// Writes the identity maps of init, puts it under the limits and makes its root. The second value: whether owners are shown.
-fn give_identity(
-    spec: &Spec,
-    group: &Group,
-    pid: i32,
-    template: &Template,
-) -> Result<(OwnedFd, bool), StepError> {
+/// Writes the identity maps of init and makes its root. The second value: whether owners are shown.
+fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<(OwnedFd, bool), StepError> {
     let one = |inside, outside| IdMap { inside, outside, count: 1 };
     let written = match spec.ids {
         Ids::Own { user, root } => {
@@ -207,9 +202,6 @@ fn give_identity(
         }
     };
     step("write the identity maps", written)?;
-    group
-        .attach(pid)
-        .map_err(|e| StepError { step: format!("enter the run's cgroup ({e})"), errno: e.errno() })?;
     match spec.ids {
         Ids::Own { .. } => {
             let userns = rustix::fs::open(

@@ -2,7 +2,7 @@
 # qemu-prepare.sh [SERIES...]: gets Debian's own kernels of these series (both
 # 6.1 and 6.12 unless told) for the QEMU lane: downloaded and unpacked into the
 # cache, never installed. Prints where each of them is. Half a minute each, and
-# less than a second when they are there already.
+# some 3 seconds of asking apt when they are there already.
 #
 # CREEL_VM_CACHE  where kernels are kept (default /var/cache/creel-vm)
 set -euo pipefail

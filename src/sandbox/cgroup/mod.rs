@@ -117,10 +117,11 @@ impl Group {
         }
     }
 
-    /// Puts init, and so everything that it will fork, under the limits where birth alone does not (v1).
-    pub fn attach(&self, init: i32) -> Result<(), CgroupError> {
+    /// Puts the calling, single-threaded process, and so everything that it will fork, under the limits where birth alone does not (v1).
+    /// Works whatever identity the caller has by then: the kernel asks who opened the files.
+    pub fn enter(&self) -> std::io::Result<()> {
         match self {
-            Group::V1(g) => g.attach(init),
+            Group::V1(g) => g.enter(),
             Group::V2(_) | Group::None => Ok(()),
         }
     }

@@ -1,10 +1,11 @@
 //! cgroup v1 and hybrid hosts.
 //!
-//! A process can't be born in a v1 cgroup (`CLONE_INTO_CGROUP` answers EBADF), so the launcher attaches init before it lets it run; the
-//! payload, forked later, inherits. On a hybrid host the controller-less v2 mount serves as well: init is born in a directory there, whose
+//! A process can't be born in a v1 cgroup (`CLONE_INTO_CGROUP` answers EBADF), so init enters before it does
+//! anything else; the payload, forked later, inherits. On a hybrid host the controller-less v2 mount serves as well: init is born in a directory there, whose
 //! `cpu.stat` counts the whole sandbox and whose `cgroup.kill` ends it.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
@@ -61,6 +62,8 @@ pub struct Group {
     cpu: Option<Dir>,
     unified: Option<Dir>,
     oom_event: Option<OwnedFd>,
+    /// The `tasks` files of the limited hierarchies, for init to enter by.
+    tasks: Vec<File>,
 }
 
 impl Group {
@@ -72,6 +75,7 @@ impl Group {
             cpu: None,
             unified: None,
             oom_event: None,
+            tasks: Vec::new(),
         };
         match group.fill(host, limits) {
             Ok(()) => Ok(group),
@@ -102,6 +106,11 @@ impl Group {
         self.memory = make(&host.memory, limits.memory.is_some())?;
         self.pids = make(&host.pids, limits.pids.is_some())?;
         self.cpu = make(&host.cpu, limits.cpu_millis.is_some())?;
+        for d in [&self.memory, &self.pids, &self.cpu].into_iter().flatten() {
+            let tasks =
+                files::open_at(&d.dir, "tasks", OFlags::WRONLY).map_err(fail("open tasks of", &d.path))?;
+            self.tasks.push(tasks);
+        }
         if let (Some(d), Some(bytes)) = (&self.memory, limits.memory) {
             d.write("memory.limit_in_bytes", &bytes.to_string())?;
             // Memory plus swap at the same value: no swap. Without swap accounting, never swapping comes closest, and the kernel
@@ -127,7 +136,9 @@ impl Group {
     pub fn descriptors(&self) -> Vec<RawFd> {
         let dirs = [&self.memory, &self.pids, &self.cpu, &self.unified];
         let dirs = dirs.into_iter().flatten().flat_map(|d| [d.parent.as_raw_fd(), d.dir.as_raw_fd()]);
-        dirs.chain(self.oom_event.iter().map(AsRawFd::as_raw_fd)).collect()
+        let files =
+            self.oom_event.iter().map(AsRawFd::as_raw_fd).chain(self.tasks.iter().map(AsRawFd::as_raw_fd));
+        dirs.chain(files).collect()
     }
 
     pub fn pids(&self) -> Vec<i32> {
@@ -139,11 +150,10 @@ impl Group {
         self.unified.as_ref().map(|d| d.dir.as_fd())
     }
 
-    pub fn attach(&self, init: i32) -> Result<(), CgroupError> {
-        [&self.memory, &self.pids, &self.cpu]
-            .into_iter()
-            .flatten()
-            .try_for_each(|d| d.write("cgroup.procs", &init.to_string()))
+    /// A thread that moves itself through `tasks` needs no global lock, unlike any write to `cgroup.procs`, which waits for an RCU grace
+    /// period of ten milliseconds and more on an idle machine (kernel commit 9a3284fad42f).
+    pub fn enter(&self) -> io::Result<()> {
+        self.tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
     }
 
     pub fn oom_watch(&self) -> OomWatch<'_> {

@@ -1,0 +1,3 @@
+import os, sys
+print("before", flush=True)
+os.abort()

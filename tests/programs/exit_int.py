@@ -1,0 +1,4 @@
+import sys
+
+print("leaving", file=sys.stderr)
+sys.exit(3)
