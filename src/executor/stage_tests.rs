@@ -1,28 +1,8 @@
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-use super::super::request::{Lang, SeccompChoice, Stdin};
 use super::*;
-
-fn request(inputs: Vec<Input>, program: Program) -> Request {
-    Request {
-        run_id: "run_0".into(),
-        image: "host".into(),
-        program,
-        inputs,
-        skills: vec![],
-        stdin: Stdin::Null,
-        env: BTreeMap::new(),
-        limits: crate::profile::load("default").unwrap().limits,
-        seccomp: SeccompChoice { name: "default".into(), json: "{}".into() },
-        output_dir: "outputs".into(),
-        allow_unenforced: BTreeSet::new(),
-        pass_through: true,
-        notes: vec![],
-    }
-}
 
 fn input(path: impl AsRef<Path>, name: Option<&str>) -> Input {
     Input { path: path.as_ref().to_owned(), name: name.map(str::to_owned) }
@@ -30,7 +10,7 @@ fn input(path: impl AsRef<Path>, name: Option<&str>) -> Input {
 
 fn stage_inputs(inputs: Vec<Input>) -> (tempfile::TempDir, Result<(), StageError>) {
     let run = tempfile::tempdir().unwrap();
-    let result = stage(run.path(), &request(inputs, Program::ImageDefault));
+    let result = stage(run.path(), &inputs);
     (run, result)
 }
 
@@ -45,20 +25,12 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_run_directory() {
-    let run = tempfile::tempdir().unwrap();
-    let code = "print('你好')".as_bytes().to_vec();
-    let program = Program::Script { lang: Lang::Python, code: code.clone(), args: vec![] };
-    stage(run.path(), &request(vec![], program)).unwrap();
-    let at = |name: &str| run.path().join(name);
-    assert_eq!(std::fs::read(at("work/entry.py")).unwrap(), code);
-    assert_eq!(mode(&at("work/entry.py")), 0o644);
-    assert_eq!(std::fs::read_to_string(at("inputs/manifest.json")).unwrap(), "[]");
-    assert_eq!(mode(&at("inputs/manifest.json")), 0o444);
-    for dir in ["inputs", "work", "outputs"] {
-        assert_eq!(mode(&at(dir)), 0o755);
-    }
-    assert_eq!(at("outputs").read_dir().unwrap().count(), 0);
+fn without_inputs_there_is_an_empty_manifest() {
+    let (run, result) = stage_inputs(vec![]);
+    result.unwrap();
+    let manifest = run.path().join("manifest.json");
+    assert_eq!(std::fs::read_to_string(&manifest).unwrap(), "[]");
+    assert_eq!(mode(&manifest), 0o444);
 }
 
 #[test]
@@ -77,7 +49,7 @@ fn inputs_are_numbered_and_listed() {
     ];
     let (run, result) = stage_inputs(inputs);
     result.unwrap();
-    let text = std::fs::read_to_string(run.path().join("inputs/manifest.json")).unwrap();
+    let text = std::fs::read_to_string(run.path().join("manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         manifest,
@@ -99,7 +71,7 @@ fn inputs_are_numbered_and_listed() {
         assert_eq!(copy.metadata().unwrap().nlink(), 1);
     }
     // Nothing else is there, and the originals are not the copies.
-    assert_eq!(run.path().join("inputs").read_dir().unwrap().count(), 5);
+    assert_eq!(run.path().read_dir().unwrap().count(), 5);
     assert_ne!(mode(&chinese), 0o444);
 }
 
@@ -110,7 +82,7 @@ fn more_than_a_hundred_inputs() {
     std::fs::write(&file, "x").unwrap();
     let (run, result) = stage_inputs((0..101).map(|_| input(&file, None)).collect());
     result.unwrap();
-    assert!(run.path().join("inputs/99-x").exists() && run.path().join("inputs/100-x").exists());
+    assert!(run.path().join("99-x").exists() && run.path().join("100-x").exists());
     let line = reason((0..1001).map(|_| input(&file, None)).collect());
     assert_eq!(line, "1001 inputs are too many; at most 1000");
 }
@@ -148,7 +120,7 @@ fn sizes_are_bounded_before_anything_is_copied() {
 fn files_that_hide_their_size_are_read() {
     let (run, result) = stage_inputs(vec![input("/proc/self/status", None)]);
     result.unwrap();
-    assert!(run.path().join("inputs/00-status").metadata().unwrap().len() > 100);
+    assert!(run.path().join("00-status").metadata().unwrap().len() > 100);
 }
 
 #[test]
@@ -171,15 +143,15 @@ fn an_input_that_grows_is_cut_at_its_first_size() {
         let after = log.metadata().unwrap().len();
         stop.store(true, Ordering::Relaxed);
         result.unwrap();
-        assert!(run.path().join("inputs/00-log").metadata().unwrap().len() <= after);
+        assert!(run.path().join("00-log").metadata().unwrap().len() <= after);
     });
 }
 
 #[test]
-fn the_mode_does_not_depend_on_a_leftover() {
+fn a_leftover_is_not_written_over() {
     let run = tempfile::tempdir().unwrap();
-    std::fs::create_dir(run.path().join("work")).unwrap();
-    let error = stage(run.path(), &request(vec![], Program::ImageDefault)).unwrap_err();
+    std::fs::create_dir(run.path().join("manifest.json")).unwrap();
+    let error = stage(run.path(), &[]).unwrap_err();
     assert!(error.is_host_fault());
     assert_eq!(error.code(), "host.write_failed");
 }
