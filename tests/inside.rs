@@ -115,8 +115,9 @@ fn writable_and_read_only_places() {
         made = [os.makedirs(v, exist_ok=True) or v for k, v in e.items() if k.startswith('XDG_') or k == 'MPLCONFIGDIR']
         good = ['/work', '/outputs', '/tmp', '/run', '/dev/shm', e['HOME'], e['TMPDIR'], os.path.expanduser('~')] + made
         roots = ['/' + d for d in os.listdir('/')]
-        bad = ['/', '/inputs', '/skill', '/proc', '/proc/self', '/dev', '/etc', '/usr', '/usr/bin', '/usr/lib', '/var', '/var/tmp', '/home', '/root', '/sys']
+        bad = ['/', '/inputs', '/skill', '/proc', '/proc/self', '/dev', '/etc', '/usr', '/usr/bin', '/usr/lib', '/var', '/var/lib', '/home', '/root', '/sys']
         bad += [r for r in roots if r not in ('/work', '/outputs', '/tmp', '/run', '/dev/shm')]
+        if os.path.realpath('/var/tmp') != '/tmp': bad.append('/var/tmp')
         print(json.dumps([[d for d in good if not writes(d)], [d for d in bad if writes(d)], sorted(roots)]))
     "#;
     let inner = ctx.python(&[], code).expect_ok().inner();

@@ -83,6 +83,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     request.notes.append(&mut image.notes);
     lower(request, &image);
     let command = command(request, &image)?;
+    let program = command.argv[0].to_string_lossy().into_owned();
     let filter = seccomp::compile(&request.seccomp.json, &request.seccomp.name)
         .map_err(|e| Stop::rejected("profile.seccomp", e.to_string()))?;
 
@@ -155,7 +156,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
 
     let stop = match staged {
         Ok(()) => {
-            settle(report, &ended);
+            settle(report, &ended, &program);
             None
         }
         Err(e) => {

@@ -4,8 +4,8 @@ use super::pump::Ended;
 use super::report::{Category, Report, ReportError};
 use crate::sandbox::outcome::End;
 
-/// Fills in how the run ended. An end that is not known is never a success.
-pub fn settle(report: &mut Report, ended: &Ended) {
+/// Fills in how the run of `program` ended. An end that is not known is never a success.
+pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
     let Some(outcome) = &ended.outcome else {
         return fail(
             report,
@@ -48,7 +48,7 @@ pub fn settle(report: &mut Report, ended: &Ended) {
                 ),
                 other => ("run.command_not_executable", std::io::Error::from_raw_os_error(other).to_string()),
             };
-            fail(report, Category::Rejected, code, format!("cannot execute the program: {why}"));
+            fail(report, Category::Rejected, code, format!("cannot execute {program}: {why}"));
         }
         End::SetUp { step, errno } => {
             let why = std::io::Error::from_raw_os_error(*errno);

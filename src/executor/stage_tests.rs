@@ -65,7 +65,7 @@ fn inputs_are_numbered_and_listed() {
         ])
     );
     for entry in manifest.as_array().unwrap() {
-        let copy = run.path().join(entry["path"].as_str().unwrap().trim_start_matches('/'));
+        let copy = run.path().join(entry["path"].as_str().unwrap().trim_start_matches("/inputs/"));
         assert_eq!(mode(&copy), 0o444);
         assert_eq!(copy.metadata().unwrap().len(), entry["size"].as_u64().unwrap());
         assert_eq!(copy.metadata().unwrap().nlink(), 1);

@@ -259,11 +259,9 @@ impl<'de> Deserialize<'de> for EnvValue {
 }
 
 /// What [`is_env_name`] takes, in words.
-pub(crate) const ENV_NAME: &str = "letters, digits and _, not a digit first";
+pub(crate) const ENV_NAME: &str = "text of any script without '=' or control characters";
 
-/// `[A-Za-z_][A-Za-z0-9_]*`
+/// Whether `name` can name an environment variable: what environ(7) can hold, so that names in any script work.
 pub(crate) fn is_env_name(name: &str) -> bool {
-    !name.is_empty()
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    !name.is_empty() && !name.contains(|c: char| c == '=' || c.is_control())
 }

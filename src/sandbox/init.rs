@@ -36,6 +36,9 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
     let (Some(root), Ok((settled, unsettled))) = (root, pipe_with(PipeFlags::CLOEXEC)) else {
         fail(ends, StepError { step: "receive the root".into(), errno: libc::EBADF })
     };
+    if let Err(e) = sys::process::set_title("init") {
+        fail(ends, StepError { step: "take a title".into(), errno: e.raw_os_error().unwrap_or(0) });
+    }
     if let Err(e) = ends.group.enter() {
         fail(ends, StepError { step: "enter the run's cgroup".into(), errno: e.raw_os_error().unwrap_or(0) });
     }

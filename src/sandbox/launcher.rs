@@ -88,6 +88,7 @@ fn tell(control: &OwnedFd, event: &Event) {
 fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
     step("start a session", rustix::process::setsid())?;
     step("block signals", sys::signal::shut_out())?;
+    step("take a title", sys::process::set_title(&format!("creel-launcher {}", spec.run_id)))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
@@ -129,7 +130,8 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
     let ready = serde_json::to_vec(&Event::Ready).unwrap_or_default();
     step("hand over /outputs", channel::send(control.as_fd(), &ready, &[dirs.outputs.as_fd()]))?;
 
-    let template = Template::build(&spec.root, spec.ids)?;
+    let at = step("open the run's directory", reopened(spec.run_dir.as_fd()))?;
+    let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
     let dev = template.clone_dev()?;
     let (init_end, our_end) = step("make a socket", channel::pair())?;
     let (report_read, report_write) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;

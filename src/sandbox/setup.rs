@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit};
 use super::disk::inodes_for;
 use super::landlock;
 use super::masks;
-use super::mounts::{attach_at, enter, place, tmpfs};
+use super::mounts::{attach_at, enter, tmpfs};
 use super::spec::{Command, HOSTNAME, INSIDE_ID, Scratch};
 use super::template::{StepError, step};
 use crate::sys;
@@ -67,7 +67,7 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
 
     // 4. Mounts, all below the still detached root, each at a path that is ours (mounts.rs).
     let root = plan.root.as_fd();
-    step("attach the root", place_in_old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
+    step("attach the root", old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
     step("mount /proc", mount_proc(root))?;
     step("attach /dev", attach_at(plan.dev.as_fd(), root, "/dev"))?;
     for (target, size, mode) in
@@ -113,14 +113,13 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     Ok(programs)
 }
 
-/// A directory of the launcher's tree to attach the root at; which one does not matter, it is gone a moment later.
-fn place_in_old_root() -> io::Result<OwnedFd> {
-    let old = rustix::fs::open(
+/// The root is mounted over the old one: where does not matter, the old one is gone a moment later.
+fn old_root() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(
         "/",
         rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
-    )?;
-    place(old.as_fd(), "/root")
+    )?)
 }
 
 fn install_streams(plan: &Plan<'_>) -> Result<(), StepError> {
@@ -136,11 +135,8 @@ fn install_streams(plan: &Plan<'_>) -> Result<(), StepError> {
 
 /// The sandbox's own, so that not even /proc/self/fd names a mount of the host.
 fn open_null() -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(
-        "/dev/null",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?)
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())?)
 }
 
 /// A proc of the sandbox's own pid namespace, made while the launcher's is still visible.

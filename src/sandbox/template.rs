@@ -1,26 +1,27 @@
-//! The launcher's own small mount namespace: what every run of it is cloned from.
+//! What every sandbox of a launcher is cloned from: a small tree in the launcher's own mount namespace.
 //!
 //! ```text
-//! /            tmpfs, a few pages
+//! tmpfs, a few pages
 //! ├── img      creel's own layer: mount points, /etc files; for an image without layers also its root, with the binds in it
-//! ├── layer/N  an image's layers, their owner root mapped to the reserved id
-//! ├── root     the overlay of img over the layers
-//! ├── dev      null, zero, full, random, urandom, tty and the usual links
-//! └── proc     one full proc: the kernel lets a user namespace mount its own only where a full one is visible
+//! ├── layer/N  that layer again and an image's layers, their owner root mapped to the reserved id
+//! ├── root     the root: img with parts of the host bound into it, or the overlay of the layers
+//! └── dev      null, zero, full, random, urandom, tty and the usual links
 //! ```
 //!
-//! The namespace copy that each sandbox starts from holds these few mounts instead of the host's dozens.
+//! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over the run's directory, in the launcher's namespace
+//! only. The host's mounts stay in that namespace, unlike in the sandboxes: to detach them costs an RCU grace
+//! period, more than to have them copied once more at a sandbox's birth; and a full `/proc` must be visible for a sandbox to mount its own.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 
 use super::landlock::DEVICES;
-use super::mounts::{attach, attach_at, bind, clone_tree, enter, new_fs, place};
+use super::mounts::{attach, attach_at, bind, clone_tree, new_fs, place};
 use super::root::{EMPTY_DIR, EntryKind, RootPlan};
 use super::spec::Ids;
 use crate::sys::mount::{MountAttr, set_attr, set_idmap};
@@ -53,35 +54,32 @@ pub struct Template {
 }
 
 impl Template {
-    /// Leaves the host's mounts for a small tree of our own, in the mount namespace that the caller has just made. Afterwards only what was
-    /// opened before, and what stands in the module's picture, can be reached.
-    pub fn build(plan: &RootPlan, ids: Ids) -> Result<Template, StepError> {
+    /// Builds the tree in the mount namespace that the caller has just made.
+    ///
+    /// `at`: a directory of that namespace to mount it on. (Over `/` it would not do: the kernel then takes the process for chrooted
+    /// and refuses it a user namespace.)
+    pub fn build(plan: &RootPlan, ids: Ids, at: BorrowedFd<'_>) -> Result<Template, StepError> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         step("make mounts private", mount_change("/", private))?;
-        let proc = open_path("/proc").and_then(|p| clone_tree(p.as_fd(), true));
-        let proc = step("clone /proc", proc)?;
         let devices = match ids {
             Ids::Own { .. } => Vec::new(),
             Ids::Caller { .. } => step("clone the device nodes", host_devices())?,
         };
-        // Copies of host mounts are made now: when the old root has gone, its mounts can't be copied any more.
         let copy = |name: String, source: &OwnedFd| step(format!("bind {name}"), bind(source.as_fd(), true));
         let binds =
             plan.binds.iter().map(|b| copy(b.target.clone(), &b.source)).collect::<Result<Vec<_>, _>>()?;
         let layers = plan.layers.iter().enumerate();
         let layers = layers.map(|(n, l)| copy(format!("layer {n}"), l)).collect::<Result<Vec<_>, _>>()?;
         let base = step("make the launcher's tmpfs", tmpfs_with_devices())?;
-        for dir in ["img", "root", "dev", "proc", "layer"] {
+        for dir in ["img", "root", "dev", "layer"] {
             step(format!("make {dir}"), make_dir(base.as_fd(), dir))?;
         }
-        step("attach the launcher's tmpfs", open_path("/").and_then(|at| attach(base.as_fd(), at.as_fd())))?;
-        step("enter the launcher's tmpfs", enter(base.as_fd()))?;
-        step("attach proc", attach_at(proc.as_fd(), base.as_fd(), "/proc"))?;
+        step("attach the launcher's tmpfs", attach(base.as_fd(), at))?;
 
         let img = step("open img", place(base.as_fd(), "/img"))?;
         fill(img.as_fd(), plan)?;
-        make_dev(base.as_fd(), &devices)?;
-        let dev = step("clone dev", open_path("/dev").and_then(|d| clone_tree(d.as_fd(), true)))?;
+        let dev = make_dev(base.as_fd(), &devices)?;
+        let dev = step("clone dev", clone_tree(dev.as_fd(), true))?;
         let attrs = MountAttr { read_only: true, no_suid: true, no_dev: false, no_exec: true };
         step("make dev read-only", set_attr(dev.as_fd(), false, attrs))?;
 
@@ -135,7 +133,8 @@ fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> 
             let _ = set_idmap(tree.as_fd(), false, userns.as_fd());
         }
         step(format!("attach {path}"), attach_at(tree.as_fd(), base, &path))?;
-        lower.push(path);
+        // By descriptor, so that no path of the host is shown in the sandbox's mountinfo.
+        lower.push(format!("/proc/self/fd/{}", tree.as_raw_fd()));
     }
     let lower = lower.join(":");
     let attrs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
@@ -222,7 +221,7 @@ fn host_devices() -> io::Result<Vec<OwnedFd>> {
 }
 
 /// Fills the launcher's `/dev`: new nodes as root, binds of the host's else.
-fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<(), StepError> {
+fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<OwnedFd, StepError> {
     let dev = step("open dev", place(base, "/dev"))?;
     let dev = if host.is_empty() {
         dev
@@ -253,7 +252,7 @@ fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<(), StepError> {
     ] {
         step(format!("make dev/{name}"), rustix::fs::symlinkat(target, dev.as_fd(), name))?;
     }
-    Ok(())
+    Ok(dev)
 }
 
 /// Opens a directory of the run by name, for use and for binding.
