@@ -148,7 +148,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     drop_privileges().map_err(io_error("drop capabilities"))?;
 
     let staging = Instant::now();
-    let staged = stage(&run_dir.path.join("inputs"), &request.inputs);
+    let staged = stage(&run_dir.inputs(), &request.inputs);
     report.timings_ms.stage = ms(staging);
     let mut ended = pump.until_the_end(&launcher, staged.is_ok(), &cgroups, &request.run_id);
     report.timings_ms.launch = ended.started.map_or(0.0, |t| (t - launched).as_secs_f64() * 1e3);

@@ -19,6 +19,8 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
     report.memory_peak_bytes = outcome.memory_peak;
     report.pids_peak = outcome.pids_peak;
     report.oom_kills = outcome.oom_kills;
+    let paths = if outcome.paths_hidden { "hidden" } else { "shown in mountinfo" };
+    report.enforced.insert("host_paths", paths.into());
     match &outcome.end {
         End::Exited => exited(report, outcome.status),
         End::Timeout => {

@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use thiserror::Error;
 
 use crate::sandbox::cgroup::{Found, reclaim};
+use crate::sandbox::run_dirs::LAYOUT;
 use crate::sandbox::tree::remove_tree;
 
 #[derive(Debug, Error)]
@@ -47,6 +48,13 @@ pub struct RunDir {
 pub struct Swept {
     pub removed: usize,
     pub failed: Vec<String>,
+}
+
+impl RunDir {
+    /// Where inputs are staged.
+    pub fn inputs(&self) -> PathBuf {
+        self.path.join("files/inputs")
+    }
 }
 
 impl State {
@@ -90,7 +98,7 @@ impl State {
         Ok(State { runs: dir, path: runs })
     }
 
-    /// Makes and locks the directory of run `id`, with `inputs`, `work` and `outputs` in it.
+    /// Makes and locks the directory of run `id`, with what the launcher expects in it.
     pub fn new_run(&self, id: &str) -> Result<RunDir, StateError> {
         let path = self.path.join(id);
         let fail = |source: io::Error| StateError::Io { path: path.clone(), source };
@@ -100,8 +108,12 @@ impl State {
         rustix::fs::mkdirat(&self.runs, id, mode).map_err(|e| fail(e.into()))?;
         let dir = open_dir(&path).map_err(fail)?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail(e.into()))?;
-        for name in ["inputs", "work", "outputs"] {
-            rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o755)).map_err(|e| fail(e.into()))?;
+        for name in LAYOUT {
+            let mode = Mode::from_raw_mode(0o755);
+            // The second call: whatever our umask is.
+            rustix::fs::mkdirat(&dir, name, mode)
+                .and_then(|()| rustix::fs::chmodat(&dir, name, mode, rustix::fs::AtFlags::empty()))
+                .map_err(|e| fail(e.into()))?;
         }
         Ok(RunDir { path, dir, name: id.to_owned() })
     }
@@ -183,7 +195,7 @@ mod tests {
         drop(state.new_run("run_dead").unwrap());
         let swept = state.sweep(&none(), 100);
         assert_eq!(swept, Swept { removed: 1, failed: vec![] });
-        assert!(live.path.join("outputs").is_dir());
+        assert!(live.path.join("files/outputs").is_dir());
         assert!(!live.path.with_file_name("run_dead").exists());
         state.remove(live).unwrap();
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);

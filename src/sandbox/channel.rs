@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -33,14 +34,13 @@ pub fn receive(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut data = vec![0u8; PACKET];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::io::retry_on_intr(|| {
-        recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC)
-    });
-    let bytes = match got {
-        Ok(got) => got.bytes,
-        // The other end died with something of ours unread: the same as closed.
-        Err(rustix::io::Errno::CONNRESET) => 0,
-        Err(e) => return Err(e.into()),
+    let bytes = loop {
+        match recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) => break got.bytes,
+            // The other end closed with a packet of ours unread. The kernel says so once, before it hands out what was sent before.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
+            Err(e) => return Err(e.into()),
+        }
     };
     data.truncate(bytes);
     let mut fds = Vec::new();
@@ -50,4 +50,33 @@ pub fn receive(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         }
     }
     Ok((data, fds))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn packets_keep_their_bounds_and_their_descriptors() {
+        let (a, b) = pair().unwrap();
+        send(a.as_fd(), b"one", &[]).unwrap();
+        send(a.as_fd(), b"two", &[a.as_fd(), b.as_fd()]).unwrap();
+        assert_eq!(receive(b.as_fd()).unwrap().0, b"one");
+        let (data, fds) = receive(b.as_fd()).unwrap();
+        assert_eq!((data.as_slice(), fds.len()), (b"two".as_slice(), 2));
+        drop((a, fds));
+        assert!(receive(b.as_fd()).unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn the_last_word_of_an_end_that_closed_with_something_unread_is_heard() {
+        let (a, b) = pair().unwrap();
+        send(a.as_fd(), b"unread", &[]).unwrap();
+        send(b.as_fd(), b"last word", &[]).unwrap();
+        drop(b);
+        assert_eq!(receive(a.as_fd()).unwrap().0, b"last word");
+        assert!(receive(a.as_fd()).unwrap().0.is_empty());
+    }
 }

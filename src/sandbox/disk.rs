@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use rustix::fs::FileType;
 
@@ -79,35 +80,29 @@ pub fn over_limit(
     None
 }
 
-/// Bytes of files on the file system of `dir` that belong to `owner`, have no name any more and are held open or mapped by one of `pids`:
-/// writing into a deleted file must not go round the limit. (One that only lies in an unread socket message escapes this; SECURITY.md.)
-pub fn unlinked_bytes(pids: &[i32], dir: BorrowedFd<'_>, owner: u32) -> u64 {
-    let Ok(here) = rustix::fs::fstat(dir) else {
-        return 0;
-    };
+/// Bytes of files that belong to `owner`, have no name any more, take disk space, and are held open or mapped by one of `pids`: writing into a
+/// deleted file must not go round the limit. (One that only lies in an unread socket message escapes this; SECURITY.md.)
+pub fn unlinked_bytes(pids: &[i32], owner: u32) -> u64 {
     let mut seen = HashSet::new();
     let mut bytes = 0;
     for pid in pids {
         for table in ["fd", "map_files"] {
-            let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{table}")) else {
-                continue;
-            };
+            let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{table}")) else { continue };
             for entry in entries.flatten() {
                 // Through the link to the file itself, without opening it.
-                let Ok(stat) = rustix::fs::stat(entry.path()) else {
-                    continue;
-                };
+                let Ok(stat) = rustix::fs::stat(entry.path()) else { continue };
                 let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-                if regular
-                    && stat.st_nlink == 0
-                    && stat.st_dev == here.st_dev
-                    && stat.st_uid == owner
-                    && seen.insert(stat.st_ino)
-                {
+                let unlinked = regular && stat.st_nlink == 0 && stat.st_uid == owner;
+                if unlinked && seen.insert((stat.st_dev, stat.st_ino)) && !in_memory(&entry.path()) {
                     bytes += stat.st_blocks as u64 * 512;
                 }
             }
         }
     }
     bytes
+}
+
+/// Whether a file lies on a tmpfs, whose pages the memory limit counts.
+fn in_memory(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|s| s.f_type as u64 == libc::TMPFS_MAGIC as u64)
 }

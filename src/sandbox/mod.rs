@@ -13,7 +13,7 @@ mod mounts;
 pub mod outcome;
 mod processes;
 pub mod root;
-mod run_dirs;
+pub mod run_dirs;
 pub mod seccomp;
 mod setup;
 pub mod spec;

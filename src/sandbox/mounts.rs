@@ -2,7 +2,7 @@
 //! ever followed to a place outside of it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::mount::{
@@ -40,6 +40,36 @@ pub fn owned_tmpfs(size: u64, inodes: u64, owner: Option<u32>) -> io::Result<Own
         chownat(&tree, "", Some(Uid::from_raw(id)), Some(Gid::from_raw(id)), AtFlags::EMPTY_PATH)?;
     }
     Ok(tree)
+}
+
+/// A detached overlay of directories attached in this namespace: `lower`, topmost first, and perhaps an upper directory with its working
+/// directory; read-only without one. `by_root`: not by the root of a user namespace.
+///
+/// Attributes that the directories may carry for overlayfs are not to be believed: no redirect is followed, no metadata-only copy either. In a user
+/// namespace the kernel reads `user.overlay.*` only, for which both are off by themselves.
+pub fn overlay(
+    lower: &[BorrowedFd<'_>],
+    upper: Option<(BorrowedFd<'_>, BorrowedFd<'_>)>,
+    by_root: bool,
+) -> io::Result<OwnedFd> {
+    // By descriptor: these strings are shown in mountinfo, and no path of the host belongs there.
+    let path = |fd: &BorrowedFd<'_>| format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let lower = lower.iter().map(path).collect::<Vec<_>>().join(":");
+    let upper = upper.map(|(upper, work)| (path(&upper), path(&work)));
+    let mut options = vec![("source", Some("creel")), ("lowerdir", Some(lower.as_str()))];
+    let mut attrs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    match &upper {
+        // Volatile: the end of a run must not wait for the disk.
+        Some((upper, work)) => {
+            options.extend([("upperdir", Some(upper.as_str())), ("workdir", Some(work)), ("volatile", None)]);
+        }
+        None => attrs |= MountAttrFlags::MOUNT_ATTR_RDONLY,
+    }
+    match by_root {
+        true => options.extend([("redirect_dir", Some("nofollow")), ("metacopy", Some("off"))]),
+        false => options.push(("userxattr", None)),
+    }
+    new_fs("overlay", &options, attrs)
 }
 
 /// A detached copy of the mount that `source` lies on, rooted at `source` itself; with all mounts below it when `recursive`.

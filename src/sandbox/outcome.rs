@@ -35,6 +35,8 @@ pub struct Outcome {
     pub oom_kills: u64,
     /// Whether files of the image show their owner (idmapped) or `nobody`.
     pub owners_shown: bool,
+    /// Whether `/proc/self/mountinfo` inside names no path of the host's for the run's own directories.
+    pub paths_hidden: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,7 +31,7 @@ pub struct Spec {
     pub landlock_abi: i32,
     pub ids: Ids,
     pub disk: DiskHold,
-    /// The run's directory on the host, holding `inputs`, `work` and `outputs`.
+    /// The run's directory on the host, with the directories of `run_dirs::LAYOUT` in it.
     pub run_dir: OwnedFd,
     /// A file to be written into `/work` before the start: name, content.
     pub entry: Option<(String, Vec<u8>)>,
@@ -65,6 +65,13 @@ pub enum Ids {
     Own { user: u32, root: u32 },
     /// Made by an ordinary user: 10001 inside is that user.
     Caller { uid: u32, gid: u32 },
+}
+
+impl Ids {
+    /// Whether the sandbox is made with root's rights on the host.
+    pub fn by_root(self) -> bool {
+        matches!(self, Ids::Own { .. })
+    }
 }
 
 #[derive(Debug)]

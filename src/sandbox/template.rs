@@ -5,23 +5,24 @@
 //! ├── img      creel's own layer: mount points, /etc files; for an image without layers also its root, with the binds in it
 //! ├── layer/N  that layer again and an image's layers, their owner root mapped to the reserved id
 //! ├── root     the root: img with parts of the host bound into it, or the overlay of the layers
-//! └── dev      null, zero, full, random, urandom, tty and the usual links
+//! ├── dev      null, zero, full, random, urandom, tty and the usual links
+//! └── none     empty
 //! ```
 //!
-//! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over the run's directory, in the launcher's namespace
+//! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over a directory of the run, in the launcher's namespace
 //! only. The host's mounts stay in that namespace, unlike in the sandboxes: to detach them costs an RCU grace
 //! period, more than to have them copied once more at a sandbox's birth; and a full `/proc` must be visible for a sandbox to mount its own.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, mount_change};
 
 use super::landlock::DEVICES;
-use super::mounts::{attach, attach_at, bind, clone_tree, new_fs, place};
+use super::mounts::{self, attach, attach_at, bind, clone_tree, new_fs, place};
 use super::root::{EMPTY_DIR, EntryKind, RootPlan};
 use super::spec::Ids;
 use crate::sys::mount::{MountAttr, set_attr, set_idmap};
@@ -47,6 +48,8 @@ pub fn step<T>(name: impl Into<String>, result: Result<T, impl Into<io::Error>>)
 
 /// Trees to clone for each run.
 pub struct Template {
+    /// An empty directory.
+    pub empty: OwnedFd,
     root: OwnedFd,
     dev: OwnedFd,
     /// Whether the layers already show root's files as root's.
@@ -71,7 +74,7 @@ impl Template {
         let layers = plan.layers.iter().enumerate();
         let layers = layers.map(|(n, l)| copy(format!("layer {n}"), l)).collect::<Result<Vec<_>, _>>()?;
         let base = step("make the launcher's tmpfs", tmpfs_with_devices())?;
-        for dir in ["img", "root", "dev", "layer"] {
+        for dir in ["img", "root", "dev", "layer", "none"] {
             step(format!("make {dir}"), make_dir(base.as_fd(), dir))?;
         }
         step("attach the launcher's tmpfs", attach(base.as_fd(), at))?;
@@ -89,7 +92,8 @@ impl Template {
         show_host(root.as_fd(), plan, &binds)?;
         let attrs = MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false };
         step("make the root read-only", set_attr(root.as_fd(), true, attrs))?;
-        Ok(Template { root, dev, layered })
+        let empty = step("open none", place(base.as_fd(), "/none"))?;
+        Ok(Template { empty, root, dev, layered })
     }
 
     /// A detached copy of the image's root for one run. `userns` is the run's user namespace: files of host root then show as 0:0, else as
@@ -124,8 +128,8 @@ fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> 
         Ids::Caller { .. } => None,
     };
     let ours = step("clone img", clone_tree(img.as_fd(), false))?;
-    let mut lower = Vec::new();
-    for (n, tree) in [&ours].into_iter().chain(layers).enumerate() {
+    let all: Vec<&OwnedFd> = [&ours].into_iter().chain(layers).collect();
+    for (n, tree) in all.iter().enumerate() {
         let path = format!("/layer/{n}");
         step(format!("make {path}"), make_dir(base, &path[1..]))?;
         if let Some(userns) = &owner {
@@ -133,19 +137,9 @@ fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> 
             let _ = set_idmap(tree.as_fd(), false, userns.as_fd());
         }
         step(format!("attach {path}"), attach_at(tree.as_fd(), base, &path))?;
-        // By descriptor, so that no path of the host is shown in the sandbox's mountinfo.
-        lower.push(format!("/proc/self/fd/{}", tree.as_raw_fd()));
     }
-    let lower = lower.join(":");
-    let attrs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mut options = vec![("source", Some("creel")), ("lowerdir", Some(lower.as_str()))];
-    // An image's own overlay attributes are not to be believed: no redirect is followed, no metadata-only copy either. An ordinary user's
-    // mount reads user.overlay.* only, for which both are off by themselves.
-    match ids {
-        Ids::Own { .. } => options.extend([("redirect_dir", Some("nofollow")), ("metacopy", Some("off"))]),
-        Ids::Caller { .. } => options.push(("userxattr", None)),
-    }
-    let tree = step("mount the overlay of the image", new_fs("overlay", &options, attrs))?;
+    let lower: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
+    let tree = step("mount the overlay of the image", mounts::overlay(&lower, None, ids.by_root()))?;
     step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
     Ok(tree)
 }
@@ -253,10 +247,4 @@ fn make_dev(base: BorrowedFd<'_>, host: &[OwnedFd]) -> Result<OwnedFd, StepError
         step(format!("make dev/{name}"), rustix::fs::symlinkat(target, dev.as_fd(), name))?;
     }
     Ok(dev)
-}
-
-/// Opens a directory of the run by name, for use and for binding.
-pub fn open_dir(at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }

@@ -106,6 +106,7 @@ impl Watch<'_> {
             pids_peak: None,
             oom_kills,
             owners_shown: shown,
+            paths_hidden: false,
         }
     }
 
@@ -257,7 +258,7 @@ impl Watch<'_> {
             Ids::Caller { uid, .. } => uid,
         };
         let pids = super::processes::of(self.group, self.pid);
-        let unlinked = super::disk::unlinked_bytes(&pids, self.dirs.work.as_fd(), owner);
+        let unlinked = super::disk::unlinked_bytes(&pids, owner);
         let over = over_limit(self.dirs.work.as_fd(), self.dirs.outputs.as_fd(), &self.spec.limits, unlinked);
         if let Some(what) = over {
             return state.close(self.unless_oom(End::DiskLimit(what)));
