@@ -1,12 +1,14 @@
 //! Collecting what a run left in `/outputs`.
 //!
-//! Whoever wrote it is dead by now, but everything there is its work: names, kinds, modes, sizes, links. Two phases: [`walk`]
+//! Whoever wrote it is dead by now, but everything there is its work: names, kinds, modes, sizes, links. Two phases: `walk`
 //! looks at everything, opens nothing but directories, and refuses the whole if a limit is passed; only then
-//! [`copy`] creates anything at the destination. What can't be kept is left out with a reason.
+//! `copy` creates anything at the destination. What can't be kept is left out with a reason.
 
 mod copy;
 mod dest;
 mod names;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::collections::BTreeSet;

@@ -15,14 +15,15 @@ use super::report::{Category, Report, ReportError, Timings};
 use super::request::{Program, Request, Stdin};
 use super::settle::settle;
 use super::stage::stage;
-use super::state::{RunDir, State};
+use super::state::{RunDir, State, StateError};
 use super::streams::{Input, Output};
 use crate::image::{self, BundleMount, Image};
 use crate::limits::LimitKind;
 use crate::sandbox::cgroup::{self, CgroupLimits, Found};
 use crate::sandbox::disk::DiskHold;
 use crate::sandbox::landlock::LEAST_ABI;
-use crate::sandbox::spec::{Command, Ids, NOFILE, Scratch, Shown, Spec};
+use crate::sandbox::run_dirs::{INPUTS, ON_DISK};
+use crate::sandbox::spec::{Command, Ids, Inputs, NOFILE, Scratch, Shown, Spec};
 use crate::sandbox::{launcher, seccomp};
 use crate::sys;
 
@@ -87,19 +88,28 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let filter = seccomp::compile(&request.seccomp.json, &request.seccomp.name)
         .map_err(|e| Stop::rejected("profile.seccomp", e.to_string()))?;
 
-    let state = State::open().map_err(|e| Stop::host("host.state", e.to_string()))?;
+    let state = State::open().map_err(state_error)?;
     let swept = state.sweep(&cgroups, SWEEP);
     if swept.removed > 0 {
         report.notes.push(format!("cleaned up after {} earlier runs that were killed", swept.removed));
     }
     report.notes.extend(swept.failed);
-    let run_dir = state.new_run(&request.run_id).map_err(|e| Stop::host("host.state", e.to_string()))?;
+    let run_dir = state.new_run(&request.run_id).map_err(state_error)?;
     let lease =
         lease().map_err(|e| Stop::host("host.uid", format!("cannot take a host id from /run/creel: {e}")))?;
 
     let limits = &request.limits;
     let disk = DiskHold::choose(limits, !request.allow_unenforced.contains(&LimitKind::Memory));
     enforced(report, request, &cgroups, landlock_abi, &lease.ids, disk);
+    let inputs = if request.inputs.is_empty() {
+        Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
+    } else {
+        run_dir.make(&[INPUTS]).map_err(state_error)?;
+        Inputs::Staged
+    };
+    if disk == DiskHold::Watch {
+        run_dir.make(&ON_DISK).map_err(state_error)?;
+    }
     let io_error =
         |what: &'static str| move |e: io::Error| Stop::host("host.io", format!("cannot {what}: {e}"));
     let pass = request.pass_through;
@@ -131,6 +141,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         landlock_abi,
         ids: lease.ids,
         disk,
+        inputs,
         run_dir: run_dir.dir.try_clone().map_err(io_error("duplicate a descriptor"))?,
         entry: match &mut request.program {
             Program::Script { lang, code, .. } => Some((lang.entry().to_owned(), std::mem::take(code))),
@@ -148,7 +159,10 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     drop_privileges().map_err(io_error("drop capabilities"))?;
 
     let staging = Instant::now();
-    let staged = stage(&run_dir.inputs(), &request.inputs);
+    let staged = match request.inputs.is_empty() {
+        true => Ok(()),
+        false => stage(&run_dir.path.join(INPUTS), &request.inputs),
+    };
     report.timings_ms.stage = ms(staging);
     let mut ended = pump.until_the_end(&launcher, staged.is_ok(), &cgroups, &request.run_id);
     report.timings_ms.launch = ended.started.map_or(0.0, |t| (t - launched).as_secs_f64() * 1e3);
@@ -173,6 +187,10 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     clean(report, &state, run_dir, &cgroups, &ended);
     report.timings_ms.clean = ms(cleaning);
     stop.map_or(Ok(()), Err)
+}
+
+fn state_error(e: StateError) -> Stop {
+    Stop::host("host.state", e.to_string())
 }
 
 fn ms(since: Instant) -> f64 {

@@ -12,7 +12,6 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use thiserror::Error;
 
 use crate::sandbox::cgroup::{Found, reclaim};
-use crate::sandbox::run_dirs::LAYOUT;
 use crate::sandbox::tree::remove_tree;
 
 #[derive(Debug, Error)]
@@ -51,9 +50,15 @@ pub struct Swept {
 }
 
 impl RunDir {
-    /// Where inputs are staged.
-    pub fn inputs(&self) -> PathBuf {
-        self.path.join("files/inputs")
+    /// Makes directories in it, parents first, mode 0755 whatever our umask is.
+    pub fn make(&self, names: &[&str]) -> Result<(), StateError> {
+        let mode = Mode::from_raw_mode(0o755);
+        for name in names {
+            rustix::fs::mkdirat(&self.dir, *name, mode)
+                .and_then(|()| rustix::fs::chmodat(&self.dir, *name, mode, rustix::fs::AtFlags::empty()))
+                .map_err(|e| StateError::Io { path: self.path.join(name), source: e.into() })?;
+        }
+        Ok(())
     }
 }
 
@@ -98,7 +103,7 @@ impl State {
         Ok(State { runs: dir, path: runs })
     }
 
-    /// Makes and locks the directory of run `id`, with what the launcher expects in it.
+    /// Makes and locks the directory of run `id`.
     pub fn new_run(&self, id: &str) -> Result<RunDir, StateError> {
         let path = self.path.join(id);
         let fail = |source: io::Error| StateError::Io { path: path.clone(), source };
@@ -108,13 +113,6 @@ impl State {
         rustix::fs::mkdirat(&self.runs, id, mode).map_err(|e| fail(e.into()))?;
         let dir = open_dir(&path).map_err(fail)?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail(e.into()))?;
-        for name in LAYOUT {
-            let mode = Mode::from_raw_mode(0o755);
-            // The second call: whatever our umask is.
-            rustix::fs::mkdirat(&dir, name, mode)
-                .and_then(|()| rustix::fs::chmodat(&dir, name, mode, rustix::fs::AtFlags::empty()))
-                .map_err(|e| fail(e.into()))?;
-        }
         Ok(RunDir { path, dir, name: id.to_owned() })
     }
 
@@ -195,7 +193,7 @@ mod tests {
         drop(state.new_run("run_dead").unwrap());
         let swept = state.sweep(&none(), 100);
         assert_eq!(swept, Swept { removed: 1, failed: vec![] });
-        assert!(live.path.join("files/outputs").is_dir());
+        assert!(live.path.is_dir());
         assert!(!live.path.with_file_name("run_dead").exists());
         state.remove(live).unwrap();
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);

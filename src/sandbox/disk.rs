@@ -10,9 +10,6 @@ use rustix::fs::FileType;
 use super::tree::{Usage, UsageBound, usage};
 use crate::limits::Limits;
 
-/// Head-room that must remain for the program when tmpfs holds `/work` and `/outputs`.
-const HEAP: u64 = 64 << 20;
-
 /// What bounds the disk of a run. Chosen once, before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskHold {
@@ -23,10 +20,13 @@ pub enum DiskHold {
 }
 
 impl DiskHold {
-    /// Tmpfs when all tmpfs mounts of the run together leave the program room to live under its memory limit, and that limit holds.
+    /// Tmpfs where the memory limit holds and allows it: with `/work` and `/outputs` full to the brim, and the other tmpfs mounts half
+    /// full, something is left for the program. Then the bound is hard and the host's disk is not touched at all. Else the disk: what is
+    /// written there does not count as memory.
     pub fn choose(limits: &Limits, memory_enforced: bool) -> DiskHold {
-        let tmpfs = limits.tmp + limits.shm + limits.run + limits.work + output_capacity(limits);
-        if memory_enforced && tmpfs.saturating_add(HEAP) <= limits.memory {
+        let files = limits.work.saturating_add(output_capacity(limits));
+        let others = (limits.tmp + limits.shm + limits.run) / 2;
+        if memory_enforced && files.saturating_add(others) < limits.memory {
             DiskHold::Tmpfs
         } else {
             DiskHold::Watch
@@ -46,6 +46,11 @@ impl DiskHold {
 /// (`rejected`) rather than left with a cut file.
 pub fn output_capacity(limits: &Limits) -> u64 {
     limits.output.saturating_add((limits.output / 8).max(1 << 20))
+}
+
+/// Files and directories that `/outputs` takes before the run is ended or refused an inode; what may be harvested is less.
+pub fn output_entries(limits: &Limits) -> u64 {
+    limits.output_files.saturating_mul(16).saturating_add(4096)
 }
 
 /// Inodes of a tmpfs of this size: each costs kernel memory of its own.
@@ -69,7 +74,7 @@ pub fn over_limit(
         return Some(format!("/work holds more than its {} files", limits.work_files));
     }
     let output = output_capacity(limits);
-    let files = limits.output_files.saturating_mul(16).saturating_add(4096);
+    let files = output_entries(limits);
     let Usage { bytes, entries, .. } = used(outputs, output, files);
     if bytes > output {
         return Some(format!("/outputs holds more than its {} bytes", limits.output));

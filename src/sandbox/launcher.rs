@@ -14,7 +14,7 @@ use super::cgroup::Group;
 use super::channel;
 use super::init::{self, Ends};
 use super::outcome::{End, Event, Order, Outcome};
-use super::run_dirs::{RunDirs, open_dir, reopened};
+use super::run_dirs::{Places, RunDirs, reopened};
 use super::setup::{self, Plan};
 use super::spec::{INSIDE_ID, Ids, Spec};
 use super::template::{StepError, Template, step};
@@ -127,10 +127,10 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
     for shown in &mut spec.shown {
         shown.source = step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
     }
-    let place = open_dir(spec.run_dir.as_fd(), "launcher").and_then(|dir| reopened(dir.as_fd()));
-    let place = step("open the launcher's directory", place)?;
-    let template = Template::build(&spec.root, spec.ids, place.as_fd())?;
-    let dirs = RunDirs::make(spec, template.empty.as_fd())?;
+    let places = Places::open(spec)?;
+    let at = step("open the run's directory", reopened(spec.run_dir.as_fd()))?;
+    let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
+    let dirs = RunDirs::make(spec, places, &template)?;
     let ready = serde_json::to_vec(&Event::Ready).unwrap_or_default();
     step("hand over /outputs", channel::send(control.as_fd(), &ready, &[dirs.outputs.as_fd()]))?;
     let dev = template.clone_dev()?;

@@ -1,21 +1,35 @@
 //! The directories of one run: `/inputs`, `/work`, `/outputs`, and what else is shown in the sandbox.
 //!
 //! A bind mount shows its path on the host in `/proc/self/mountinfo`. So directories are shown through an overlay, whose root is just `/`: one
-//! over the run's own three, one over each skill.
+//! over the run's own two where they lie on disk, one over staged inputs, one over each skill.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use super::disk::{DiskHold, inodes_for, output_capacity};
+use super::disk::{DiskHold, output_capacity, output_entries};
 use super::mounts::{attach, bind, overlay, owned_tmpfs, place};
-use super::spec::{Ids, Spec};
-use super::template::{StepError, step};
+use super::spec::{Ids, Inputs, Spec};
+use super::template::{StepError, Template, step};
 
-/// What a run's directory on the host contains when the launcher gets it, parents first: the payload's files; the working directory of the
-/// overlay over them; a place for the launcher's own tree.
-pub const LAYOUT: [&str; 6] = ["files", "files/inputs", "files/work", "files/outputs", "overlay", "launcher"];
+/// Directory of staged inputs in a run's directory.
+pub const INPUTS: &str = "inputs";
+/// What [`DiskHold::Watch`] needs there, parents first: the payload's files, and the working directory of the overlay over them.
+pub const ON_DISK: [&str; 4] = ["files", "files/work", "files/outputs", "overlay"];
+
+/// Directories of the run on the host's disk, opened in the launcher's mount namespace while their paths still lead to them.
+pub struct Places {
+    inputs: Option<OwnedFd>,
+    disk: Option<OnDisk>,
+}
+
+struct OnDisk {
+    files: OwnedFd,
+    scratch: OwnedFd,
+    work: OwnedFd,
+    outputs: OwnedFd,
+}
 
 /// The directories of a run, as the host sees them, and the trees that show them inside.
 pub struct RunDirs {
@@ -28,77 +42,104 @@ pub struct RunDirs {
     pub paths_hidden: bool,
 }
 
+impl Places {
+    pub fn open(spec: &Spec) -> Result<Places, StepError> {
+        let open = |name: &str| step(format!("open {name}"), open_dir(spec.run_dir.as_fd(), name));
+        let again = |name: &str| step(format!("open {name} again"), reopened(open(name)?.as_fd()));
+        let inputs = match spec.inputs {
+            Inputs::Staged => Some(again(INPUTS)?),
+            Inputs::Few(_) => None,
+        };
+        let disk = match spec.disk {
+            DiskHold::Tmpfs => None,
+            DiskHold::Watch => Some(OnDisk {
+                files: again("files")?,
+                scratch: again("overlay")?,
+                work: open("files/work")?,
+                outputs: open("files/outputs")?,
+            }),
+        };
+        Ok(Places { inputs, disk })
+    }
+}
+
 impl RunDirs {
-    /// Makes them in the launcher's mount namespace. `empty`: an empty directory attached there.
-    pub fn make(spec: &Spec, empty: BorrowedFd<'_>) -> Result<RunDirs, StepError> {
+    /// Makes them, with room for a little in the template's tmpfs.
+    pub fn make(spec: &Spec, places: Places, template: &Template) -> Result<RunDirs, StepError> {
         let owner = match spec.ids {
             Ids::Own { user, .. } => Some(user),
             Ids::Caller { .. } => None,
         };
-        let mut dirs = match spec.disk {
-            DiskHold::Tmpfs => in_memory(spec, owner, empty)?,
-            DiskHold::Watch => on_disk(spec, owner, empty)?,
+        let empty = template.empty.as_fd();
+        let mut dirs = match &places.disk {
+            None => in_memory(spec, owner)?,
+            Some(disk) => on_disk(disk, owner, empty, spec.ids)?,
         };
         if let Some((name, content)) = &spec.entry {
-            step("write the program", write_entry(dirs.work.as_fd(), name, content, owner))?;
+            step("write the program", write_file(dirs.work.as_fd(), name, content, 0o644, owner))?;
         }
-        for shown in &spec.shown {
-            let (tree, hidden) =
-                step(format!("show {}", shown.target), show(shown.source.as_fd(), empty, spec.ids))?;
-            dirs.binds.push((tree, shown.target.clone()));
+        let inputs = match (&spec.inputs, &places.inputs) {
+            (Inputs::Few(files), _) => few(template, files).map(|tree| (tree, true)),
+            (Inputs::Staged, Some(staged)) => show(staged.as_fd(), empty, spec.ids),
+            (Inputs::Staged, None) => Err(io::ErrorKind::NotFound.into()),
+        };
+        let mut add = |shown: io::Result<(OwnedFd, bool)>, target: &str| -> Result<(), StepError> {
+            let (tree, hidden) = step(format!("show {target}"), shown)?;
+            dirs.binds.push((tree, target.to_owned()));
             dirs.paths_hidden &= hidden;
+            Ok(())
+        };
+        add(inputs, "/inputs")?;
+        for shown in &spec.shown {
+            add(show(shown.source.as_fd(), empty, spec.ids), &shown.target)?;
         }
         Ok(dirs)
     }
 }
 
-/// `/work` and `/outputs` each a tmpfs of their size; `/inputs` from the disk.
-fn in_memory(spec: &Spec, owner: Option<u32>, empty: BorrowedFd<'_>) -> Result<RunDirs, StepError> {
+/// `/work` and `/outputs` each a tmpfs of their size.
+fn in_memory(spec: &Spec, owner: Option<u32>) -> Result<RunDirs, StepError> {
     let l = &spec.limits;
-    let capacity = output_capacity(l);
-    let output_inodes = inodes_for(capacity).max(l.output_files * 2 + 64);
     let make = |name: &str, size: u64, inodes: u64| -> Result<(OwnedFd, OwnedFd), StepError> {
         let tree = step(format!("make the tmpfs for {name}"), owned_tmpfs(size, inodes, owner))?;
         let dir = step(format!("open {name}"), open_dir(tree.as_fd(), "."))?;
         Ok((dir, tree))
     };
+    let capacity = output_capacity(l);
     let (work, work_tree) = make("/work", l.work, l.work_files)?;
-    let (outputs, outputs_tree) = make("/outputs", capacity, output_inodes)?;
-    let inputs = step("open inputs", open_dir(spec.run_dir.as_fd(), "files/inputs"))?;
-    let shown = reopened(inputs.as_fd()).and_then(|i| show(i.as_fd(), empty, spec.ids));
-    let (inputs_tree, paths_hidden) = step("show /inputs", shown)?;
-    let binds = vec![
-        (inputs_tree, "/inputs".to_owned()),
-        (work_tree, "/work".to_owned()),
-        (outputs_tree, "/outputs".to_owned()),
-    ];
-    Ok(RunDirs { work, outputs, binds, paths_hidden })
+    let (outputs, outputs_tree) = make("/outputs", capacity, output_entries(l))?;
+    let binds = vec![(work_tree, "/work".to_owned()), (outputs_tree, "/outputs".to_owned())];
+    Ok(RunDirs { work, outputs, binds, paths_hidden: true })
 }
 
-/// All three from the disk.
-fn on_disk(spec: &Spec, owner: Option<u32>, empty: BorrowedFd<'_>) -> Result<RunDirs, StepError> {
-    let open = |name: &str| step(format!("open {name}"), open_dir(spec.run_dir.as_fd(), name));
-    let (files, work, outputs) = (open("files")?, open("files/work")?, open("files/outputs")?);
-    for (name, dir) in [("/work", &work), ("/outputs", &outputs)] {
+/// Both from the disk, through one overlay.
+fn on_disk(disk: &OnDisk, owner: Option<u32>, empty: BorrowedFd<'_>, ids: Ids) -> Result<RunDirs, StepError> {
+    for (name, dir) in [("/work", &disk.work), ("/outputs", &disk.outputs)] {
         step(format!("give {name} to the sandbox"), give(dir.as_fd(), owner))?;
     }
-    let files = step("open files again", reopened(files.as_fd()))?;
-    let scratch = step("open the overlay's directory", reopened(open("overlay")?.as_fd()))?;
-    let over = overlay(&[empty], Some((files.as_fd(), scratch.as_fd())), spec.ids.by_root());
-    let paths_hidden = over.is_ok();
-    let top = match over {
+    let over = overlay(&[empty], Some((disk.files.as_fd(), disk.scratch.as_fd())), ids.by_root());
+    let top = match &over {
         Ok(tree) => {
-            step("attach the overlay of the run", attach(tree.as_fd(), files.as_fd()))?;
+            step("attach the overlay of the run", attach(tree.as_fd(), disk.files.as_fd()))?;
             tree
         }
-        Err(_) => files,
+        Err(_) => &disk.files,
     };
     let mut binds = Vec::new();
-    for (name, read_only) in [("/inputs", true), ("/work", false), ("/outputs", false)] {
-        let tree = place(top.as_fd(), name).and_then(|dir| bind(dir.as_fd(), read_only));
+    for name in ["/work", "/outputs"] {
+        let tree = place(top.as_fd(), name).and_then(|dir| bind(dir.as_fd(), false));
         binds.push((step(format!("bind {name}"), tree)?, name.to_owned()));
     }
-    Ok(RunDirs { work, outputs, binds, paths_hidden })
+    let copy = |fd: &OwnedFd| step("duplicate a descriptor", fd.try_clone());
+    Ok(RunDirs { work: copy(&disk.work)?, outputs: copy(&disk.outputs)?, binds, paths_hidden: over.is_ok() })
+}
+
+/// A few small files, kept in the template's tmpfs: a run without inputs touches no disk.
+fn few(template: &Template, files: &[(String, Vec<u8>)]) -> io::Result<OwnedFd> {
+    for (name, content) in files {
+        write_file(template.few.as_fd(), name, content, 0o444, None)?;
+    }
+    bind(template.few.as_fd(), true)
 }
 
 /// A detached read-only tree that shows `source`; the second value: without its path on the host. A single file is bound.
@@ -126,9 +167,15 @@ fn give(file: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
     }
 }
 
-fn write_entry(work: BorrowedFd<'_>, name: &str, content: &[u8], owner: Option<u32>) -> io::Result<()> {
+fn write_file(
+    dir: BorrowedFd<'_>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+    owner: Option<u32>,
+) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::openat(work, name, flags, Mode::from_raw_mode(0o644))?;
+    let file = rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(mode))?;
     give(file.as_fd(), owner)?;
     io::Write::write_all(&mut std::fs::File::from(file), content)
 }

@@ -31,7 +31,8 @@ pub struct Spec {
     pub landlock_abi: i32,
     pub ids: Ids,
     pub disk: DiskHold,
-    /// The run's directory on the host, with the directories of `run_dirs::LAYOUT` in it.
+    pub inputs: Inputs,
+    /// The run's directory on the host, with those of `run_dirs::INPUTS` and `run_dirs::ON_DISK` in it that are asked for.
     pub run_dir: OwnedFd,
     /// A file to be written into `/work` before the start: name, content.
     pub entry: Option<(String, Vec<u8>)>,
@@ -55,6 +56,15 @@ pub struct Command {
     /// `argv[0]` is looked up here when it has no `/`.
     pub search: Vec<String>,
     pub nofile: u64,
+}
+
+/// What is under `/inputs`.
+#[derive(Debug)]
+pub enum Inputs {
+    /// What the caller puts into the run's directory `inputs` before it says [`Order::Go`](super::outcome::Order).
+    Staged,
+    /// These small files: name, content.
+    Few(Vec<(String, Vec<u8>)>),
 }
 
 /// Who the payload is on the host.

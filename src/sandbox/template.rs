@@ -6,7 +6,8 @@
 //! ├── layer/N  that layer again and an image's layers, their owner root mapped to the reserved id
 //! ├── root     the root: img with parts of the host bound into it, or the overlay of the layers
 //! ├── dev      null, zero, full, random, urandom, tty and the usual links
-//! └── none     empty
+//! ├── none     empty
+//! └── inputs   the manifest of a run without inputs
 //! ```
 //!
 //! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over a directory of the run, in the launcher's namespace
@@ -50,6 +51,8 @@ pub fn step<T>(name: impl Into<String>, result: Result<T, impl Into<io::Error>>)
 pub struct Template {
     /// An empty directory.
     pub empty: OwnedFd,
+    /// A directory for a few small inputs.
+    pub few: OwnedFd,
     root: OwnedFd,
     dev: OwnedFd,
     /// Whether the layers already show root's files as root's.
@@ -74,7 +77,7 @@ impl Template {
         let layers = plan.layers.iter().enumerate();
         let layers = layers.map(|(n, l)| copy(format!("layer {n}"), l)).collect::<Result<Vec<_>, _>>()?;
         let base = step("make the launcher's tmpfs", tmpfs_with_devices())?;
-        for dir in ["img", "root", "dev", "layer", "none"] {
+        for dir in ["img", "root", "dev", "layer", "none", "inputs"] {
             step(format!("make {dir}"), make_dir(base.as_fd(), dir))?;
         }
         step("attach the launcher's tmpfs", attach(base.as_fd(), at))?;
@@ -93,7 +96,8 @@ impl Template {
         let attrs = MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false };
         step("make the root read-only", set_attr(root.as_fd(), true, attrs))?;
         let empty = step("open none", place(base.as_fd(), "/none"))?;
-        Ok(Template { empty, root, dev, layered })
+        let few = step("open inputs", place(base.as_fd(), "/inputs"))?;
+        Ok(Template { empty, few, root, dev, layered })
     }
 
     /// A detached copy of the image's root for one run. `userns` is the run's user namespace: files of host root then show as 0:0, else as

@@ -3,7 +3,7 @@
 //!
 //! The rules that everything here keeps: an entry is always reached through its parent's descriptor, one component at a
 //! time; symbolic links are never followed; no mount point is crossed; no path is put together (a tree can be far deeper
-//! than `PATH_MAX`); nothing recurses, and the number of open descriptors has a fixed bound.
+//! than `PATH_MAX`); recursion and the number of open descriptors have fixed bounds.
 
 mod remove;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, unlinkat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
@@ -29,24 +29,32 @@ pub(super) fn keep(
         return Ok(Vec::new());
     }
     let mut dest = Dest::create(path)?;
-    let staging_at = dest.fd().try_clone_to_owned();
-    let staging_at = staging_at.map_err(|e| HarvestError::io("open", format!("{path:?}"), e))?;
-    // Dropped before `dest`, which can only then remove directories that it made.
-    let staging = Staging::new(staging_at.as_fd())
-        .map_err(|e| HarvestError::io("write to", format!("the output directory {path:?}"), e))?;
+    let produced = fill(outputs, files, &dest, skips)?;
+    if !produced.is_empty() {
+        dest.keep();
+    }
+    Ok(produced)
+}
+
+fn fill(
+    outputs: BorrowedFd<'_>,
+    files: Vec<File>,
+    dest: &Dest,
+    skips: &mut Skips,
+) -> Result<Vec<Produced>, HarvestError> {
+    let mut staging = Staging::new(dest).map_err(|e| HarvestError::io("prepare", "temporary names", e))?;
     let mut staged = Vec::new();
     let mut buffer = vec![0; BUFFER];
-    for file in files {
-        let temp = staged.len().to_string();
-        match copy(outputs, &file, staging.fd(), &temp, &mut buffer)? {
-            Ok(sha256) => staged.push((temp, file, sha256)),
+    for (number, file) in files.into_iter().enumerate() {
+        match copy(outputs, &file, &mut staging, number, &mut buffer)? {
+            Ok(sha256) => staged.push((number, file, sha256)),
             Err(reason) => skips.add(file.path.as_bytes(), reason),
         }
     }
-    let mut placed = Placed { dest: &mut dest, fresh: Vec::new() };
+    let mut placed = Placed { dest, fresh: Vec::new() };
     let mut produced = Vec::new();
-    for (temp, file, sha256) in staged {
-        match placed.place(staging.fd(), &temp, &file.path) {
+    for (number, file, sha256) in staged {
+        match placed.place(&mut staging, number, &file.path) {
             Ok(Place::Blocked(reason)) => skips.add(file.path.as_bytes(), reason),
             Ok(_) => produced.push(describe(file, sha256)),
             Err(e) => {
@@ -55,17 +63,12 @@ pub(super) fn keep(
         }
     }
     placed.fresh.clear();
-    drop(placed);
-    if !produced.is_empty() {
-        dest.keep();
-    }
-    drop(staging);
     Ok(produced)
 }
 
 /// Leaves out what something at the destination is in the way of, before anything is copied.
 fn without_blocked(files: Vec<File>, path: &Path, skips: &mut Skips) -> Result<Vec<File>, HarvestError> {
-    let Some(mut dest) = Dest::open(path)? else {
+    let Some(dest) = Dest::open(path)? else {
         return Ok(files);
     };
     let mut kept = Vec::with_capacity(files.len());
@@ -89,12 +92,12 @@ fn without_blocked(files: Vec<File>, path: &Path, skips: &mut Skips) -> Result<V
     Ok(kept)
 }
 
-/// Copies one file to `staging/temp`; gives back its hash, or why it is left out.
+/// Copies one file under a temporary name; gives back its hash, or why it is left out.
 fn copy(
     outputs: BorrowedFd<'_>,
     file: &File,
-    staging: BorrowedFd<'_>,
-    temp: &str,
+    staging: &mut Staging<'_>,
+    number: usize,
     buffer: &mut [u8],
 ) -> Result<Result<String, String>, HarvestError> {
     let name = || names::shown(file.path.as_bytes());
@@ -103,9 +106,7 @@ fn copy(
         Ok(Err(reason)) => return Ok(Err(reason)),
         Err(e) => return Err(HarvestError::io("open", name(), e)),
     };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let target = openat(staging, temp, flags, Mode::from_raw_mode(0o644));
-    let target = target.map_err(|e| HarvestError::io("create a copy of", name(), e))?;
+    let target = staging.create(number).map_err(|e| HarvestError::io("create a copy of", name(), e))?;
     let (mut source, mut target) = (fs::File::from(source), fs::File::from(target));
     let mut hash = Sha256::new();
     let mut left = file.id.size;
@@ -123,7 +124,6 @@ fn copy(
         left -= got as u64;
     }
     if left > 0 || !look(source.as_fd(), c"").is_ok_and(|now| now.id == file.id) {
-        let _ = unlinkat(staging, temp, AtFlags::empty());
         return Ok(Err(CHANGED.into()));
     }
     Ok(Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
@@ -155,12 +155,17 @@ fn open_source(outputs: BorrowedFd<'_>, file: &File) -> Result<Result<rustix::fd
 
 /// Files that are in place. Those that nothing was replaced by go again, unless `fresh` is cleared before this is dropped.
 struct Placed<'a> {
-    dest: &'a mut Dest,
+    dest: &'a Dest,
     fresh: Vec<String>,
 }
 
 impl Placed<'_> {
-    fn place(&mut self, staging: BorrowedFd<'_>, temp: &str, path: &str) -> rustix::io::Result<Place<()>> {
+    fn place(
+        &mut self,
+        staging: &mut Staging<'_>,
+        number: usize,
+        path: &str,
+    ) -> rustix::io::Result<Place<()>> {
         let (dir, name) = split(path);
         let at = match self.dest.subdir(dir, true)? {
             Place::There(at) => at,
@@ -169,7 +174,7 @@ impl Placed<'_> {
         };
         let place = file_place(at.as_fd(), name)?;
         if !matches!(place, Place::Blocked(_)) {
-            renameat(staging, temp, &at, name)?;
+            staging.place(number, at.as_fd(), name)?;
         }
         if matches!(place, Place::Free) {
             self.fresh.push(path.to_owned());

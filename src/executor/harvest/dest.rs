@@ -1,20 +1,22 @@
 //! The destination: the caller's directory, in which nothing of another's may be followed or replaced.
 
-use std::ffi::CStr;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, mkdirat, openat2, statat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, flock, mkdirat, openat, openat2, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
-use rustix::path::Arg;
 
 use super::HarvestError;
-use super::names::{TEMP_END, TEMP_START, is_temp};
+use super::names;
 use crate::sandbox::tree::{self, BENEATH};
 
 /// So many entries of the destination are searched for what a killed creel left there.
@@ -34,7 +36,7 @@ pub(super) struct Dest {
     /// Parents of the destination and itself, as far as they were made; outermost first.
     made: Vec<PathBuf>,
     /// Subdirectories that were made.
-    made_below: Vec<String>,
+    made_below: RefCell<Vec<String>>,
 }
 
 impl Dest {
@@ -43,7 +45,7 @@ impl Dest {
         // The caller named this path: a link in it is his own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => Ok(Some(Dest { fd, made: Vec::new(), made_below: Vec::new() })),
+            Ok(fd) => Ok(Some(Dest { fd, made: Vec::new(), made_below: RefCell::default() })),
             // A dangling link: creating the directory would not mend it.
             Err(Errno::NOENT) if !path.is_symlink() => Ok(None),
             Err(e) => Err(HarvestError::io("open", format!("the output directory {path:?}"), e)),
@@ -80,11 +82,11 @@ impl Dest {
     /// What is made stays.
     pub fn keep(&mut self) {
         self.made.clear();
-        self.made_below.clear();
+        self.made_below.take();
     }
 
     /// Finds the subdirectory `dir` (`a/b`; empty for the destination itself); with `create`, makes what is missing.
-    pub fn subdir(&mut self, dir: &str, create: bool) -> rustix::io::Result<Place<OwnedFd>> {
+    pub fn subdir(&self, dir: &str, create: bool) -> rustix::io::Result<Place<OwnedFd>> {
         let mut at = tree::open_handle(&self.fd, c".")?;
         let mut so_far = String::new();
         for part in dir.split('/').filter(|p| !p.is_empty()) {
@@ -95,7 +97,7 @@ impl Dest {
             let mut opened = open_handle_dir(&at, part);
             if create && matches!(opened, Err(Errno::NOENT)) {
                 match mkdirat(&at, part, Mode::from_raw_mode(0o755)) {
-                    Ok(()) => self.made_below.push(so_far.clone()),
+                    Ok(()) => self.made_below.borrow_mut().push(so_far.clone()),
                     Err(Errno::EXIST) => {}
                     Err(e) => return Err(e),
                 }
@@ -123,7 +125,7 @@ impl Dest {
 
 impl Drop for Dest {
     fn drop(&mut self) {
-        for dir in std::mem::take(&mut self.made_below).iter().rev() {
+        for dir in self.made_below.take().iter().rev() {
             let (parent, name) = split(dir);
             if let Ok(Place::There(at)) = self.subdir(parent, false) {
                 let _ = unlinkat(&at, name, AtFlags::REMOVEDIR);
@@ -174,83 +176,73 @@ fn is_link(at: BorrowedFd<'_>, name: &str) -> bool {
     statat(at, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_symlink())
 }
 
-/// A directory in the destination for files that are not complete yet, named by numbers. It is locked while its creel lives, so
-/// that the next one can tell what a killed one left. Goes with all that is in it when dropped.
+/// Files in the destination that are not complete yet, under temporary names. Those that are left when this is dropped go.
+///
+/// While it lives it holds a shared lock on the destination. Whoever gets the exclusive one knows that no creel is at work there,
+/// and that temporary files are what a killed one left.
 pub(super) struct Staging<'a> {
-    parent: BorrowedFd<'a>,
-    name: String,
-    fd: OwnedFd,
+    dest: BorrowedFd<'a>,
+    random: u64,
+    made: BTreeSet<usize>,
 }
 
 impl<'a> Staging<'a> {
-    pub fn new(parent: BorrowedFd<'a>) -> rustix::io::Result<Self> {
-        sweep(parent);
-        let mut tries = 0;
-        loop {
-            let mut random = [0u8; 8];
-            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-            let name = format!("{TEMP_START}{:016x}{TEMP_END}", u64::from_ne_bytes(random));
-            mkdirat(parent, &*name, Mode::RWXU)?;
-            let made = tree::open_dir(parent, &*name).map(|fd| Staging { parent, name, fd });
-            match made {
-                Ok(staging) if staging.lock() => return Ok(staging),
-                // Another creel swept it away before it was locked.
-                Ok(_) | Err(Errno::NOENT) if tries < 8 => tries += 1,
-                Ok(_) => return Err(Errno::AGAIN),
-                Err(e) => return Err(e),
+    pub fn new(dest: &'a Dest) -> rustix::io::Result<Self> {
+        let mut random = [0u8; 8];
+        rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+        let staging = Staging { dest: dest.fd(), random: u64::from_ne_bytes(random), made: BTreeSet::new() };
+        if flock(staging.dest, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            sweep(staging.dest);
+        }
+        // Another creel sweeps: a matter of milliseconds. Longer: the caller holds a lock of its own there, and so nobody
+        // sweeps. Any other error: there are no locks on this file system, and so nobody sweeps, either.
+        for _ in 0..100 {
+            match flock(staging.dest, FlockOperation::NonBlockingLockShared) {
+                Err(Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(1)),
+                _ => break,
             }
         }
+        Ok(staging)
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    fn name(&self, number: usize) -> String {
+        names::temp(self.random, number)
     }
 
-    fn lock(&self) -> bool {
-        // Any other error: no locks on this file system; then nobody sweeps, either.
-        if let Err(Errno::WOULDBLOCK) = flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
-            return false;
-        }
-        let there = statat(self.parent, &*self.name, AtFlags::SYMLINK_NOFOLLOW);
-        let here = rustix::fs::fstat(&self.fd);
-        matches!((there, here), (Ok(a), Ok(b)) if (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+    /// Creates a file for writing.
+    pub fn create(&mut self, number: usize) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(self.dest, self.name(number), flags, Mode::from_raw_mode(0o644))?;
+        self.made.insert(number);
+        Ok(fd)
+    }
+
+    /// Moves a file to its place.
+    pub fn place(&mut self, number: usize, dir: BorrowedFd<'_>, name: &str) -> rustix::io::Result<()> {
+        renameat(self.dest, self.name(number), dir, name)?;
+        self.made.remove(&number);
+        Ok(())
     }
 }
 
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        clear(self.parent, &*self.name, &self.fd);
+        for &number in &self.made {
+            let _ = unlinkat(self.dest, self.name(number), AtFlags::empty());
+        }
     }
 }
 
-/// Removes temporary directories whose creel is gone.
-fn sweep(parent: BorrowedFd<'_>) {
-    let Ok(mut entries) = tree::open_dir(parent, c".").and_then(Dir::new) else {
+/// Removes temporary files whose creel is gone.
+fn sweep(dest: BorrowedFd<'_>) {
+    let Ok(mut entries) = tree::open_dir(dest, c".").and_then(Dir::new) else {
         return;
     };
-    let mut looked = 0;
-    while let Some(Ok(entry)) = entries.read()
-        && looked < MAX_SWEPT
-    {
-        looked += 1;
-        if is_temp(entry.file_name().to_bytes())
-            && let Ok(dir) = tree::open_dir(parent, entry.file_name())
-            && flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-        {
-            clear(parent, entry.file_name(), &dir);
+    for _ in 0..MAX_SWEPT {
+        let Some(Ok(entry)) = entries.read() else { return };
+        if names::is_temp(entry.file_name().to_bytes()) {
+            // A directory of that name is none of ours, and stays: this doesn't remove any.
+            let _ = unlinkat(dest, entry.file_name(), AtFlags::empty());
         }
     }
-}
-
-/// Removes a temporary directory and the numbered files in it; whatever else someone put there stays, and with it the directory.
-fn clear(parent: BorrowedFd<'_>, name: impl Arg, dir: &OwnedFd) {
-    if let Ok(mut entries) = tree::open_dir(dir, c".").and_then(Dir::new) {
-        while let Some(Ok(entry)) = entries.read() {
-            let file: &CStr = entry.file_name();
-            if file.to_bytes().iter().all(u8::is_ascii_digit) {
-                let _ = unlinkat(dir, file, AtFlags::empty());
-            }
-        }
-    }
-    let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
 }

@@ -3,10 +3,6 @@
 /// Names in reports are cut here, in bytes.
 const MAX_SHOWN: usize = 512;
 
-/// How creel's own temporary directories in the destination are named: this, 16 hexadecimal digits, [`TEMP_END`].
-pub(super) const TEMP_START: &str = ".creel-";
-pub(super) const TEMP_END: &str = ".tmp";
-
 /// Whether an entry of this name can be kept, and if not why.
 pub(super) fn check(name: &[u8]) -> Result<&str, &'static str> {
     let Ok(text) = std::str::from_utf8(name) else {
@@ -18,11 +14,19 @@ pub(super) fn check(name: &[u8]) -> Result<&str, &'static str> {
     Ok(text)
 }
 
-/// Whether creel names its temporary directories like this: those that a killed creel left are removed by the next one.
+/// What creel's own temporary files in a destination are named.
+pub(super) fn temp(random: u64, number: usize) -> String {
+    format!(".creel-{random:016x}-{number}.tmp")
+}
+
+/// Whether a name is such a one: the next creel removes those that a killed one left.
 pub(super) fn is_temp(name: &[u8]) -> bool {
-    name.strip_prefix(TEMP_START.as_bytes())
-        .and_then(|n| n.strip_suffix(TEMP_END.as_bytes()))
-        .is_some_and(|n| n.len() == 16 && n.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    let middle = name.strip_prefix(b".creel-").and_then(|n| n.strip_suffix(b".tmp"));
+    let Some((random, number)) = middle.and_then(|n| n.split_at_checked(16)) else {
+        return false;
+    };
+    random.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        && matches!(number, [b'-', digits @ ..] if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
 /// Characters that do something to a terminal or a log, or that make a name look like another: escape sequences in a name
@@ -112,9 +116,15 @@ mod tests {
 
     #[test]
     fn only_exact_temporary_names_are_creels() {
-        assert!(is_temp(b".creel-0123456789abcdef.tmp"));
-        let others: [&[u8]; 4] =
-            [b".creel-.tmp", b".creel-0123456789abcdeF.tmp", b".creel-0123456789abcdef", b".creel.tmp"];
+        assert!(is_temp(b".creel-0123456789abcdef-0.tmp") && is_temp(temp(u64::MAX, usize::MAX).as_bytes()));
+        let others: [&[u8]; 6] = [
+            b".creel-.tmp",
+            b".creel-0123456789abcdef.tmp",
+            b".creel-0123456789abcdef-.tmp",
+            b".creel-0123456789abcdeF-1.tmp",
+            b".creel-0123456789abcdef-1x.tmp",
+            b".creel-0123456789abcdef-1",
+        ];
         assert!(!others.iter().any(|n| is_temp(n)));
     }
 }

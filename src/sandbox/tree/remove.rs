@@ -12,13 +12,16 @@ use rustix::io::Errno;
 
 use super::{chmod_handle, open_dir, open_dir_forced, open_handle, read_handle};
 
+/// So many levels are emptied in place, with a descriptor open for each; what lies deeper is moved to the top first.
+const MAX_OPEN: u32 = 16;
+
 /// How often directories that can't be flattened into the one above (btrfs subvolumes) may lie in each other.
-const MAX_NESTED_TOPS: u32 = 16;
+const MAX_NESTED_TOPS: u32 = 4;
 
 /// Removes `parent/name`, whatever it is, with everything in it. That it isn't there is no error.
 ///
-/// A tree is taken apart from above: each directory that is not empty is renamed into the topmost one, then emptied there. So
-/// no depth is too deep: there is no recursion, no path, no way up through `..`, and at most a few descriptors are open.
+/// A directory that lies deep and is not empty is renamed into the topmost one first, then emptied there. So no depth is
+/// too deep: recursion has a bound, there is no path, no way up through `..`, and few descriptors are open.
 /// Symbolic links are removed, not followed, also if one takes a directory's place meanwhile (CVE-2022-21658); what is
 /// mounted in the tree is left alone and reported. Modes, and with the capability also immutable and append-only flags,
 /// are changed where they are in the way.
@@ -57,6 +60,15 @@ enum Gone {
     Failed,
 }
 
+/// The directory into which others are moved.
+struct Top<'a> {
+    fd: BorrowedFd<'a>,
+    /// Serial numbers of those that are not emptied yet: short, unlike their names were.
+    moved: &'a mut Vec<u64>,
+    /// How many tops it lies in itself.
+    nested: u32,
+}
+
 struct Remover {
     first: Option<io::Error>,
     /// Begins the names of directories that were moved to the top; random, so that nothing in the tree has such a name.
@@ -86,12 +98,11 @@ impl Remover {
     }
 
     /// Empties the directory `top`.
-    fn empty(&mut self, top: OwnedFd, level: u32) {
-        // Serial numbers of the directories moved into `top` and not emptied yet. Short, unlike their names.
-        let mut moved = Vec::new();
+    fn empty(&mut self, top: OwnedFd, nested: u32) {
         let Some(mut entries) = self.reader(top) else {
             return;
         };
+        let mut moved = Vec::new();
         loop {
             let mut progress = false;
             while let Some(Ok(entry)) = entries.read() {
@@ -99,14 +110,15 @@ impl Remover {
                 if is_dots(name) || name.to_bytes().starts_with(self.prefix.as_bytes()) {
                     continue;
                 }
-                let Ok(top) = entries.fd() else { return };
-                match self.remove_entry(top, name, entry.file_type()) {
-                    Gone::Yes => progress = true,
-                    Gone::Failed => {}
-                    Gone::Directory => progress |= self.take_apart(top, name, &mut moved, level),
-                }
-                while let Some(serial) = moved.pop() {
-                    progress |= self.take_apart(top, &self.moved_name(serial), &mut moved, level);
+                let Ok(fd) = entries.fd() else { return };
+                let mut top = Top { fd, moved: &mut moved, nested };
+                progress |= match self.remove_entry(fd, name, entry.file_type()) {
+                    Gone::Yes => true,
+                    Gone::Failed => false,
+                    Gone::Directory => self.take_apart(&mut top, fd, name, 1),
+                };
+                while let Some(serial) = top.moved.pop() {
+                    progress |= self.take_apart(&mut top, fd, &self.moved_name(serial), 1);
                 }
             }
             // On some file systems, reading a directory that shrinks passes entries over: until a pass finds nothing to do.
@@ -117,9 +129,9 @@ impl Remover {
         }
     }
 
-    /// Empties and removes `top/name`; what is not empty in it moves up into `top`. Whether anything was done.
-    fn take_apart(&mut self, top: BorrowedFd<'_>, name: &CStr, moved: &mut Vec<u64>, level: u32) -> bool {
-        let dir = match open_dir_forced(top, name) {
+    /// Empties and removes the directory `parent/name`, `level` levels below `top`. Whether anything was done.
+    fn take_apart(&mut self, top: &mut Top<'_>, parent: BorrowedFd<'_>, name: &CStr, level: u32) -> bool {
+        let dir = match open_dir_forced(parent, name) {
             Ok(dir) => dir,
             Err(Errno::NOENT) => return true,
             Err(e) => {
@@ -142,11 +154,12 @@ impl Remover {
                 progress |= match self.remove_entry(dir, child, entry.file_type()) {
                     Gone::Yes => true,
                     Gone::Failed => false,
-                    Gone::Directory => self.move_up(dir, child, top, moved, level),
+                    Gone::Directory if level < MAX_OPEN => self.take_apart(top, dir, child, level + 1),
+                    Gone::Directory => self.move_up(top, dir, child),
                 };
             }
             any |= progress;
-            match coaxed(top, name, true, || unlinkat(top, name, AtFlags::REMOVEDIR)) {
+            match coaxed(parent, name, true, || unlinkat(parent, name, AtFlags::REMOVEDIR)) {
                 Ok(()) | Err(Errno::NOENT) => return true,
                 Err(Errno::NOTEMPTY | Errno::EXIST) if progress => entries.rewind(),
                 Err(e) => {
@@ -157,28 +170,21 @@ impl Remover {
         }
     }
 
-    /// Moves `dir/child` into `top` under a new name. Whether that, or emptying it in place, was done.
-    fn move_up(
-        &mut self,
-        dir: BorrowedFd<'_>,
-        child: &CStr,
-        top: BorrowedFd<'_>,
-        moved: &mut Vec<u64>,
-        level: u32,
-    ) -> bool {
+    /// Moves the directory `dir/child` into `top` under a new name. Whether that, or emptying it in place, was done.
+    fn move_up(&mut self, top: &mut Top<'_>, dir: BorrowedFd<'_>, child: &CStr) -> bool {
         self.serial += 1;
         let target = self.moved_name(self.serial);
-        let result = coaxed(dir, child, true, || renameat(dir, child, top, &target));
+        let result = coaxed(dir, child, true, || renameat(dir, child, top.fd, &target));
         match result {
             Ok(()) => {
-                moved.push(self.serial);
+                top.moved.push(self.serial);
                 true
             }
             Err(Errno::NOENT) => true,
             // Another subvolume (btrfs) or project (quota) on the same file system: that directory is a top of its own.
-            Err(Errno::XDEV) if level < MAX_NESTED_TOPS => match open_dir_forced(dir, child) {
+            Err(Errno::XDEV) if top.nested < MAX_NESTED_TOPS => match open_dir_forced(dir, child) {
                 Ok(inner) => {
-                    self.empty(inner, level + 1);
+                    self.empty(inner, top.nested + 1);
                     self.rmdir(dir, child, true)
                 }
                 Err(e) => {

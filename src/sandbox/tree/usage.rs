@@ -174,15 +174,21 @@ fn blocks(count: u64) -> u64 {
 
 /// Opens a directory whose mode keeps its owner out, and leaves the mode as it was.
 fn open_closed(at: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
-    let handle = open_handle(at, name)?;
-    let stat = fstat(&handle)?;
+    let opened = open_handle(at, name);
+    let handle = match &opened {
+        Ok(handle) => handle.as_fd(),
+        // Without the right to search it, even the top's own name in it is out of reach.
+        Err(Errno::ACCESS) if name == c"." => at,
+        Err(e) => return Err(*e),
+    };
+    let stat = fstat(handle)?;
     if !FileType::from_raw_mode(stat.st_mode).is_dir() {
         return Err(Errno::NOTDIR);
     }
     let before = Mode::from_raw_mode(stat.st_mode);
-    chmod_handle(handle.as_fd(), before | Mode::RUSR | Mode::XUSR)?;
-    let opened = open_dir(&handle, c".");
-    let _ = chmod_handle(handle.as_fd(), before);
+    chmod_handle(handle, before | Mode::RUSR | Mode::XUSR)?;
+    let opened = open_dir(handle, c".");
+    let _ = chmod_handle(handle, before);
     opened
 }
 
@@ -220,4 +226,29 @@ fn reopen(level: &mut Level, below: &Dir) -> bool {
     }
     level.dir = Some(dir);
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_up_leads_only_to_where_it_came_from() {
+        let t = tempfile::tempdir().unwrap();
+        let (left, below) = (t.path().join("a/left"), t.path().join("a/left/below"));
+        std::fs::create_dir_all(&below).unwrap();
+        let open = |path| Dir::new(open_dir_any(path)).unwrap();
+        let stat = open(&left).stat().unwrap();
+        let mut level = Level { dir: None, id: (stat.st_dev, stat.st_ino), cookie: 0 };
+        let below_dir = open(&below);
+        assert!(reopen(&mut level, &below_dir));
+        // Moved out by whoever lives there: its `..` is now a directory above the tree.
+        level.dir = None;
+        std::fs::rename(&below, t.path().join("below")).unwrap();
+        assert!(!reopen(&mut level, &below_dir) && level.dir.is_none());
+    }
+
+    fn open_dir_any(path: &std::path::Path) -> OwnedFd {
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+    }
 }
