@@ -200,7 +200,7 @@ fn everything_else() {
     place.says(&["--image", "目录", "good.py"], &["no image '目录'", "./目录"]);
     place.says(&["--image", "./nosuch", "good.py"], &["--image: './nosuch' does not exist"]);
     place.says(&["--env", "NOVALUE", "good.py"], &["--env: 'NOVALUE' has no '='"]);
-    place.says(&["--env", "A-B=1", "good.py"], &["'A-B' is no name for a variable"]);
+    place.says(&["--env", "A\nB=1", "good.py"], &["is no name for a variable"]);
     place.says(&["--net", "", "good.py"], &["--net: the list is empty; accepted: none"]);
     place.says(&["--net", "pypi.org:443", "good.py"], &["not in this version; accepted: none"]);
     place.says(&["--skill", "nosuch", "good.py"], &["--skill: 'nosuch' does not exist"]);

@@ -44,10 +44,10 @@ pub struct Ended {
 }
 
 impl Pump {
-    /// Blocks the signals that cancel a run and makes this process the one that inherits the sandbox should the launcher die.
-    pub fn new(stdin: Option<Input>, stdout: Output, stderr: Output) -> io::Result<Pump> {
+    /// `signals`: a signalfd for those that cancel the run. Makes this process the one that inherits the sandbox should the launcher
+    /// die.
+    pub fn new(signals: OwnedFd, stdin: Option<Input>, stdout: Output, stderr: Output) -> io::Result<Pump> {
         rustix::process::set_child_subreaper(Some(getpid()))?;
-        let signals = sys::signal::block_and_watch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
         Ok(Pump { stdin, stdout, stderr, signals })
     }
 

@@ -67,6 +67,9 @@ pub fn run(mut request: Request) -> Report {
 }
 
 fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
+    // From here on a signal cancels the run instead of ending this process in the middle of something.
+    let signals = sys::signal::block_and_watch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+    let signals = signals.map_err(|e| Stop::host("host.io", format!("cannot watch signals: {e}")))?;
     let cgroups = cgroup::probe();
     check_enforceable(request, &cgroups)?;
     let landlock_abi = sys::landlock::abi();
@@ -153,7 +156,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         output: vec![out, err],
         held: lease.lock.into_iter().collect(),
     };
-    let pump = Pump::new(stdin, stdout, stderr).map_err(io_error("watch signals"))?;
+    let pump = Pump::new(signals, stdin, stdout, stderr).map_err(io_error("adopt orphans"))?;
     let launched = Instant::now();
     let launcher = launcher::start(spec).map_err(io_error("fork the launcher"))?;
     drop_privileges().map_err(io_error("drop capabilities"))?;
@@ -184,7 +187,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
 
     let cleaning = Instant::now();
     ended.reap(launcher.pid);
-    clean(report, &state, run_dir, &cgroups, &ended);
+    clean(report, run_dir, &cgroups, &ended);
     report.timings_ms.clean = ms(cleaning);
     stop.map_or(Ok(()), Err)
 }
@@ -397,15 +400,16 @@ fn collect(report: &mut Report, request: &Request, ended: &Ended, owner: u32) ->
 }
 
 /// Leaves nothing behind. What can't be removed now is found by the next start.
-fn clean(report: &mut Report, state: &State, dir: RunDir, cgroups: &Found, ended: &Ended) {
-    let gone = if ended.launcher_status == Some(0) {
-        Ok(())
-    } else {
-        cgroup::reclaim(cgroups, &report.run_id).map_err(|e| e.to_string())
-    };
-    let removed =
-        gone.and_then(|()| state.remove(dir).map_err(|e| format!("cannot remove the run's directory: {e}")));
-    if let Err(e) = removed {
+fn clean(report: &mut Report, dir: RunDir, cgroups: &Found, ended: &Ended) {
+    if ended.launcher_status != Some(0)
+        && let Err(e) = cgroup::reclaim(cgroups, &report.run_id)
+    {
         report.notes.push(format!("{e}; creel gc or the next run will try again"));
+        return dir.leave();
+    }
+    if let Err(e) = dir.remove() {
+        report
+            .notes
+            .push(format!("cannot remove the run's directory: {e}; creel gc or the next run will try again"));
     }
 }

@@ -33,13 +33,15 @@ pub struct State {
     path: PathBuf,
 }
 
-/// The directory of one live run.
+/// The directory of one live run; removed when dropped.
 #[derive(Debug)]
 pub struct RunDir {
     pub path: PathBuf,
     /// Open directory; holds the lock, as long as a copy of it is open anywhere.
     pub dir: OwnedFd,
+    runs: OwnedFd,
     name: String,
+    settled: bool,
 }
 
 /// What [`State::sweep`] did.
@@ -50,6 +52,17 @@ pub struct Swept {
 }
 
 impl RunDir {
+    /// Removes it.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.settled = true;
+        remove_tree(self.runs.as_fd(), OsStr::new(&self.name))
+    }
+
+    /// Leaves it to the next sweep, which cleans up what belongs to it first.
+    pub fn leave(mut self) {
+        self.settled = true;
+    }
+
     /// Makes directories in it, parents first, mode 0755 whatever our umask is.
     pub fn make(&self, names: &[&str]) -> Result<(), StateError> {
         let mode = Mode::from_raw_mode(0o755);
@@ -59,6 +72,15 @@ impl RunDir {
                 .map_err(|e| StateError::Io { path: self.path.join(name), source: e.into() })?;
         }
         Ok(())
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        if !self.settled {
+            // What can't be removed now is found by the next start.
+            let _ = remove_tree(self.runs.as_fd(), OsStr::new(&self.name));
+        }
     }
 }
 
@@ -113,12 +135,13 @@ impl State {
         rustix::fs::mkdirat(&self.runs, id, mode).map_err(|e| fail(e.into()))?;
         let dir = open_dir(&path).map_err(fail)?;
         flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail(e.into()))?;
-        Ok(RunDir { path, dir, name: id.to_owned() })
-    }
-
-    /// Removes the directory of a run that is over.
-    pub fn remove(&self, run: RunDir) -> io::Result<()> {
-        remove_tree(self.runs.as_fd(), OsStr::new(&run.name))
+        Ok(RunDir {
+            runs: self.runs.try_clone().map_err(fail)?,
+            path,
+            dir,
+            name: id.to_owned(),
+            settled: false,
+        })
     }
 
     /// Cleans up after runs whose creel and launcher are gone: their processes, cgroups and directories. At most `most` runs are looked at;
@@ -190,12 +213,12 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let state = State::open_at(&tmp.path().join("creel")).unwrap();
         let live = state.new_run("run_live").unwrap();
-        drop(state.new_run("run_dead").unwrap());
+        state.new_run("run_dead").unwrap().leave();
         let swept = state.sweep(&none(), 100);
         assert_eq!(swept, Swept { removed: 1, failed: vec![] });
         assert!(live.path.is_dir());
         assert!(!live.path.with_file_name("run_dead").exists());
-        state.remove(live).unwrap();
+        drop(live);
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);
     }
 
