@@ -51,19 +51,22 @@ impl Pump {
         Ok(Pump { stdin, stdout, stderr, signals })
     }
 
-    /// Lets the sandbox start (or, when inputs could not be staged, end) and serves it until everything in it is dead and its output
+    /// Lets the sandbox start with the system-call filter `go` (or, without one, end) and serves it until everything in it is dead and its output
     /// has been taken.
     pub fn until_the_end(
         mut self,
         launcher: &Launcher,
-        staged: bool,
+        go: Option<&[u8]>,
         cgroups: &Found,
         run_id: &str,
     ) -> Ended {
         let control = launcher.control.as_fd();
         let mut outcome = None;
         let (mut started, mut over, mut outputs, mut signal) = (None, None, None, None);
-        order(control, if staged { Order::Go } else { Order::Cancel });
+        match go {
+            Some(filter) => order(control, Order::Go, filter),
+            None => order(control, Order::Cancel, &[]),
+        }
         loop {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
             if over.is_none() {
@@ -95,12 +98,14 @@ impl Pump {
                     self.stderr.stop_passing();
                 }
                 signal = Some(s);
-                order(control, Order::Cancel);
+                order(control, Order::Cancel, &[]);
             }
             if first_stream == 2 && ready[1] {
                 match hear(control) {
-                    Some((Event::Ready, fd)) => outputs = fd,
-                    Some((Event::Started, _)) => started = Some(Instant::now()),
+                    Some((Event::Started, fd)) => {
+                        started = Some(Instant::now());
+                        outputs = fd;
+                    }
                     Some((Event::Ended(o), _)) => {
                         outcome = Some(o);
                         over = Some(Instant::now());
@@ -149,12 +154,12 @@ impl Ended {
     }
 }
 
-fn order(control: BorrowedFd<'_>, order: Order) {
+fn order(control: BorrowedFd<'_>, order: Order, rest: &[u8]) {
     // A launcher that is gone is noticed where its events are read.
-    let _ = channel::send(control, &[order as u8], &[]);
+    let _ = channel::send(control, &[&[order as u8], rest].concat(), &[]);
 }
 
 fn hear(control: BorrowedFd<'_>) -> Option<(Event, Option<OwnedFd>)> {
-    let (data, fds) = channel::receive(control).ok()?;
+    let (data, fds) = channel::receive(control, channel::SHORT).ok()?;
     Some((serde_json::from_slice(&data).ok()?, fds.into_iter().next()))
 }

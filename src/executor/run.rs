@@ -21,6 +21,7 @@ use crate::image::{self, BundleMount, Image};
 use crate::limits::LimitKind;
 use crate::sandbox::cgroup::{self, CgroupLimits, Found};
 use crate::sandbox::disk::DiskHold;
+use crate::sandbox::go::filter_bytes;
 use crate::sandbox::landlock::LEAST_ABI;
 use crate::sandbox::run_dirs::{INPUTS, ON_DISK};
 use crate::sandbox::spec::{Command, Ids, Inputs, NOFILE, Scratch, Shown, Spec};
@@ -88,9 +89,6 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     lower(request, &image);
     let command = command(request, &image)?;
     let program = command.argv[0].to_string_lossy().into_owned();
-    let filter = seccomp::compile(&request.seccomp.json, &request.seccomp.name)
-        .map_err(|e| Stop::rejected("profile.seccomp", e.to_string()))?;
-
     let state = State::open().map_err(state_error)?;
     let swept = state.sweep(&cgroups, SWEEP);
     if swept.removed > 0 {
@@ -140,7 +138,6 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         limits: limits.clone(),
         cgroup_limits: cgroup_limits(request, &cgroups),
         cgroup: cgroups.clone(),
-        seccomp: filter.instructions().to_vec(),
         landlock_abi,
         ids: lease.ids,
         disk,
@@ -161,26 +158,19 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let launcher = launcher::start(spec).map_err(io_error("fork the launcher"))?;
     drop_privileges().map_err(io_error("drop capabilities"))?;
 
+    // While the launcher works: what it needs only in the end.
     let staging = Instant::now();
-    let staged = match request.inputs.is_empty() {
-        true => Ok(()),
-        false => stage(&run_dir.path.join(INPUTS), &request.inputs),
-    };
+    let filter = stage_all(&run_dir, request);
     report.timings_ms.stage = ms(staging);
-    let mut ended = pump.until_the_end(&launcher, staged.is_ok(), &cgroups, &request.run_id);
+    let go = filter.as_ref().ok().map(Vec::as_slice);
+    let mut ended = pump.until_the_end(&launcher, go, &cgroups, &request.run_id);
     report.timings_ms.launch = ended.started.map_or(0.0, |t| (t - launched).as_secs_f64() * 1e3);
     report.timings_ms.run = ended.started.map_or(0.0, |t| (ended.over - t).as_secs_f64() * 1e3);
 
-    let stop = match staged {
-        Ok(()) => {
-            settle(report, &ended, &program);
-            None
-        }
-        Err(e) => {
-            let stop = if e.is_host_fault() { Stop::host } else { Stop::rejected };
-            Some(stop(e.code(), e.to_string()))
-        }
-    };
+    let stop = filter.err();
+    if stop.is_none() {
+        settle(report, &ended, &program);
+    }
     let stop = stop.or_else(|| collect(report, request, &ended, owner).err());
     (report.stdout, report.stdout_bytes, report.stdout_truncated) = std::mem::take(&mut ended.stdout);
     (report.stderr, report.stderr_bytes, report.stderr_truncated) = std::mem::take(&mut ended.stderr);
@@ -190,6 +180,21 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     clean(report, run_dir, &cgroups, &ended);
     report.timings_ms.clean = ms(cleaning);
     stop.map_or(Ok(()), Err)
+}
+
+/// Copies the inputs and compiles the system-call filter.
+fn stage_all(dir: &RunDir, request: &Request) -> Result<Vec<u8>, Stop> {
+    if !request.inputs.is_empty() {
+        stage(&dir.path.join(INPUTS), &request.inputs).map_err(|e| {
+            let stop = if e.is_host_fault() { Stop::host } else { Stop::rejected };
+            stop(e.code(), e.to_string())
+        })?;
+    }
+    let filter = seccomp::compile(&request.seccomp.json, &request.seccomp.name).map_err(|e| {
+        let cause = std::error::Error::source(&e).map_or(String::new(), |s| format!(": {s}"));
+        Stop::rejected("profile.seccomp", format!("{e}{cause}"))
+    })?;
+    Ok(filter_bytes(filter.instructions()))
 }
 
 fn state_error(e: StateError) -> Stop {

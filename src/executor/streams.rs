@@ -63,16 +63,16 @@ impl Output {
             return;
         }
         let Some(pipe) = &self.pipe else { return };
-        let mut buf = [0u8; CHUNK];
-        match rustix::io::read(pipe, &mut buf) {
+        // Into memory that was never written: a stream that says nothing costs no page.
+        let mut data = Vec::with_capacity(CHUNK);
+        match rustix::io::read(pipe, rustix::buffer::spare_capacity(&mut data)) {
             Ok(0) => self.pipe = None,
             Ok(n) => {
-                let data = &buf[..n];
                 self.total += n as u64;
                 let room = KEPT - self.kept.len();
                 self.kept.extend_from_slice(&data[..n.min(room)]);
                 if self.sink.is_some() {
-                    self.pending.extend_from_slice(data);
+                    self.pending = data;
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => {}

@@ -10,17 +10,21 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// Longest packet.
-const PACKET: usize = 16 << 10;
+/// Longest packet: a system-call filter of the kernel's full size and the targets of all binds.
+pub const LONG: usize = 64 << 10;
+/// Enough for every other packet.
+pub const SHORT: usize = 4 << 10;
+/// Descriptors in one packet; the kernel takes 253 (SCM_MAX_FD).
+const FDS: usize = 200;
 
 /// Two connected ends.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends one packet and up to two descriptors.
+/// Sends one packet and up to [`FDS`] descriptors.
 pub fn send(to: BorrowedFd<'_>, data: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -29,10 +33,10 @@ pub fn send(to: BorrowedFd<'_>, data: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     Ok(())
 }
 
-/// The next packet and its descriptors; an empty one when the other end is closed.
-pub fn receive(from: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut data = vec![0u8; PACKET];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// The next packet, of at most `longest` bytes, and its descriptors; an empty one when the other end is closed.
+pub fn receive(from: BorrowedFd<'_>, longest: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut data = vec![0u8; longest];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let bytes = loop {
         match recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -63,11 +67,11 @@ mod tests {
         let (a, b) = pair().unwrap();
         send(a.as_fd(), b"one", &[]).unwrap();
         send(a.as_fd(), b"two", &[a.as_fd(), b.as_fd()]).unwrap();
-        assert_eq!(receive(b.as_fd()).unwrap().0, b"one");
-        let (data, fds) = receive(b.as_fd()).unwrap();
+        assert_eq!(receive(b.as_fd(), SHORT).unwrap().0, b"one");
+        let (data, fds) = receive(b.as_fd(), SHORT).unwrap();
         assert_eq!((data.as_slice(), fds.len()), (b"two".as_slice(), 2));
         drop((a, fds));
-        assert!(receive(b.as_fd()).unwrap().0.is_empty());
+        assert!(receive(b.as_fd(), SHORT).unwrap().0.is_empty());
     }
 
     #[test]
@@ -76,7 +80,7 @@ mod tests {
         send(a.as_fd(), b"unread", &[]).unwrap();
         send(b.as_fd(), b"last word", &[]).unwrap();
         drop(b);
-        assert_eq!(receive(a.as_fd()).unwrap().0, b"last word");
-        assert!(receive(a.as_fd()).unwrap().0.is_empty());
+        assert_eq!(receive(a.as_fd(), SHORT).unwrap().0, b"last word");
+        assert!(receive(a.as_fd(), SHORT).unwrap().0.is_empty());
     }
 }

@@ -8,11 +8,12 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::cgroup::Group;
 use super::channel;
-use super::setup::Failure;
+use super::go::Go;
+use super::setup::{self, Failure};
 use super::spec::INSIDE_ID;
-use super::template::StepError;
+use super::template::{StepError, step};
 use crate::sys;
-use crate::sys::process::{Cloned, clone3, exit_now};
+use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
 
 /// What init sends when the payload has ended: wait status and CPU time in microseconds, both little-endian.
 pub const RESULT_LEN: usize = 12;
@@ -26,26 +27,26 @@ pub struct Ends<'a> {
     pub group: &'a Group,
 }
 
-/// The life of PID 1, from its birth on. `plan` gives all but the root, which arrives with the order to go.
-pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_setgroups: bool) -> ! {
-    // The maps are written by the launcher; until its packet comes this process has no identity to work with.
-    let root = match channel::receive(ends.control.as_fd()) {
-        Ok((data, fds)) if !data.is_empty() => fds.into_iter().next(),
-        _ => exit_now(1),
-    };
-    let (Some(root), Ok((settled, unsettled))) = (root, pipe_with(PipeFlags::CLOEXEC)) else {
-        fail(ends, StepError { step: "receive the root".into(), errno: libc::EBADF })
-    };
-    if let Err(e) = sys::process::set_title("init") {
-        fail(ends, StepError { step: "take a title".into(), errno: e.raw_os_error().unwrap_or(0) });
+/// The life of PID 1, from its birth on. `payload` becomes the program, see `setup::run`.
+pub fn main(
+    payload: impl FnOnce(&Go, i32) -> Failure,
+    ends: &Ends<'_>,
+    title: TitleArea,
+    may_setgroups: bool,
+) -> ! {
+    if let Err(e) = step("take a title", title.set("init")).and_then(|()| setup::early()) {
+        fail(ends, e);
     }
+    // The launcher's packet comes when it has written the maps; until then this process has no identity to work with.
+    let Some(go) = Go::receive(ends.control.as_fd()) else { exit_now(1) };
+    let Ok((settled, unsettled)) = pipe_with(PipeFlags::CLOEXEC) else { exit_now(1) };
     if let Err(e) = ends.group.enter() {
         fail(ends, StepError { step: "enter the run's cgroup".into(), errno: e.raw_os_error().unwrap_or(0) });
     }
-    let payload = match clone3(0, ends.group.payload_birth()) {
+    let main = match clone3(0, ends.group.payload_birth()) {
         Ok(Cloned::Child) => {
             drop(unsettled);
-            let failure = plan(&root, settled.as_raw_fd());
+            let failure = payload(&go, settled.as_raw_fd());
             write_failure(ends.report, &failure);
             exit_now(125)
         }
@@ -59,7 +60,7 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
     }
     // Closing `unsettled` lets the payload go on to its program: it never runs beside an init with privileges (CVE-2016-9962).
     let _ = sys::fds::close_all_except(&[ends.control.as_raw_fd()]);
-    std::mem::forget((root, settled, unsettled));
+    std::mem::forget((go, settled, unsettled));
     // A launcher that died before its death signal was set is seen here.
     let mut fds = [PollFd::new(ends.control, PollFlags::empty())];
     if poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP) {
@@ -67,7 +68,7 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
     }
     loop {
         match sys::process::wait_any() {
-            Ok(Some(ended)) if ended.pid == payload => {
+            Ok(Some(ended)) if ended.pid == main => {
                 let mut result = [0; RESULT_LEN];
                 result[..4].copy_from_slice(&ended.status.to_le_bytes());
                 result[4..].copy_from_slice(&ended.cpu_us.to_le_bytes());
@@ -84,7 +85,6 @@ pub fn main(plan: impl FnOnce(&OwnedFd, i32) -> Failure, ends: &Ends<'_>, may_se
 fn give_up_everything(may_setgroups: bool) -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Signal};
     sys::process::become_user(INSIDE_ID, INSIDE_ID, may_setgroups)?;
-    sys::privileges::drop_bounding()?;
     sys::privileges::keep_only(0)?;
     rustix::thread::set_no_new_privs(true)?;
     // The payload has the same uid: only a process that is not dumpable keeps its /proc/1/mem and its ptrace closed.

@@ -12,6 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::cgroup::Group;
 use super::channel;
+use super::go::Go;
 use super::init::{self, Ends};
 use super::outcome::{End, Event, Order, Outcome};
 use super::run_dirs::{Places, RunDirs, reopened};
@@ -20,7 +21,7 @@ use super::spec::{INSIDE_ID, Ids, Spec};
 use super::template::{StepError, Template, step};
 use super::watch::Watch;
 use crate::sys;
-use crate::sys::process::{Cloned, clone3, exit_now};
+use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
 use crate::sys::userns::IdMap;
 
 /// The caller's side of a launcher.
@@ -50,14 +51,14 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
 pub const LEFT_BEHIND: i32 = 3;
 
 fn main(mut spec: Spec, control: OwnedFd) -> ! {
-    let group = match prepare_self(&spec, &control) {
-        Ok(group) => group,
+    let (group, title) = match prepare_self(&spec, &control) {
+        Ok(ready) => ready,
         Err(e) => {
             tell(&control, &Event::Ended(failed(e)));
             exit_now(0)
         }
     };
-    let outcome = match run(&mut spec, &control, &group) {
+    let outcome = match run(&mut spec, &control, &group, title) {
         Ok(outcome) => outcome,
         Err(e) => failed(e),
     };
@@ -86,10 +87,12 @@ fn tell(control: &OwnedFd, event: &Event) {
 
 /// Makes a launcher of a forked caller: no terminal signals, no descriptors but the run's, namespaces of its own, and the cgroup, whose path
 /// is out of reach later.
-fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
+fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<(Group, TitleArea), StepError> {
     step("start a session", rustix::process::setsid())?;
     step("block signals", sys::signal::shut_out())?;
-    step("take a title", sys::process::set_title(&format!("creel-launcher {}", spec.run_id)))?;
+    step("leave the working directory", rustix::process::chdir("/"))?;
+    let title = step("find the title", TitleArea::find())?;
+    step("take a title", title.set(&format!("creel-launcher {}", spec.run_id)))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
@@ -109,7 +112,7 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
         step("make a mount namespace", sys::process::unshare(libc::CLONE_NEWNS))
     });
     match entered {
-        Ok(()) => Ok(group),
+        Ok(()) => Ok((group, title)),
         Err(e) => {
             let _ = group.remove();
             Err(e)
@@ -117,48 +120,24 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Group, StepError> {
     }
 }
 
-fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, StepError> {
-    for b in &mut spec.root.binds {
-        b.source = step(format!("open the source of {}", b.target), reopened(b.source.as_fd()))?;
-    }
-    for layer in &mut spec.root.layers {
-        *layer = step("open an image layer", reopened(layer.as_fd()))?;
-    }
-    for shown in &mut spec.shown {
-        shown.source = step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
-    }
-    let places = Places::open(spec)?;
-    let at = step("open the run's directory", reopened(spec.run_dir.as_fd()))?;
-    let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
-    let dirs = RunDirs::make(spec, places, &template)?;
-    let ready = serde_json::to_vec(&Event::Ready).unwrap_or_default();
-    step("hand over /outputs", channel::send(control.as_fd(), &ready, &[dirs.outputs.as_fd()]))?;
-    let dev = template.clone_dev()?;
+fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> Result<Outcome, StepError> {
+    // init first: it makes the remaining namespaces on one CPU while this process makes the trees on another.
     let (init_end, our_end) = step("make a socket", channel::pair())?;
     let (report_read, report_write) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;
-
-    let namespaces = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNET
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS;
-    let may_setgroups = matches!(spec.ids, Ids::Own { .. });
-    let (pid, pidfd) = match step("make the sandbox's namespaces", clone3(namespaces, group.init_birth()))? {
+    let may_setgroups = spec.ids.by_root();
+    let born = clone3(libc::CLONE_NEWUSER | libc::CLONE_NEWPID, group.init_birth());
+    let (pid, pidfd) = match step("make a user and a pid namespace", born)? {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
         Cloned::Child => {
             drop(our_end);
             drop(report_read);
             let ends = Ends { control: &init_end, report: &report_write, group };
-            let payload = |root: &OwnedFd, settled: RawFd| {
+            let payload = |go: &Go, settled: RawFd| {
                 let plan = Plan {
                     command: &spec.command,
-                    seccomp: &spec.seccomp,
                     landlock_abi: spec.landlock_abi,
                     may_setgroups,
-                    root,
-                    dev: &dev,
-                    binds: &dirs.binds,
+                    go,
                     tmp: spec.limits.tmp,
                     shm: spec.limits.shm,
                     run: spec.limits.run,
@@ -169,28 +148,62 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group) -> Result<Outcome, Ste
                 };
                 setup::run(&plan, report_write.as_raw_fd())
             };
-            init::main(payload, &ends, may_setgroups)
+            init::main(payload, &ends, title, may_setgroups)
         }
     };
     drop(init_end);
     drop(report_write);
-    // Only the payload holds the streams now: when it is gone, their readers see the end.
+    // Only the sandbox holds the streams now: when it is gone, their readers see the end.
     spec.stdin = None;
     spec.output.clear();
-    let prepared = give_identity(spec, pid, &template).and_then(|(root, shown)| {
-        wait_for_go(control)?;
-        step("start init", channel::send(our_end.as_fd(), b"g", &[root.as_fd()]))?;
-        Ok(shown)
+
+    let made = Trees::make(spec, pid);
+    let prepared = made.as_ref().map_err(StepError::clone).and_then(|trees| {
+        let filter = wait_for_go(control)?;
+        let sent =
+            Go::send(our_end.as_fd(), &filter, trees.root.as_fd(), trees.dev.as_fd(), &trees.dirs.binds);
+        step("start init", sent)
     });
-    let watch =
-        Watch { spec, group, dirs: &dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
+    let dirs = made.as_ref().ok().map(|trees| &trees.dirs);
+    let watch = Watch { spec, group, dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
     let mut outcome = watch.until_the_end(prepared);
     let stats = group.stats();
     outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
     outcome.memory_peak = stats.memory_peak;
     outcome.pids_peak = stats.pids_peak;
-    outcome.paths_hidden = dirs.paths_hidden;
+    outcome.owners_shown = made.as_ref().is_ok_and(|t| t.owners_shown);
+    outcome.paths_hidden = dirs.is_some_and(|d| d.paths_hidden);
     Ok(outcome)
+}
+
+/// Everything that is mounted in the sandbox, made while init gets itself ready.
+struct Trees {
+    root: OwnedFd,
+    dev: OwnedFd,
+    dirs: RunDirs,
+    owners_shown: bool,
+}
+
+impl Trees {
+    fn make(spec: &mut Spec, init: i32) -> Result<Trees, StepError> {
+        for b in &mut spec.root.binds {
+            b.source = step(format!("open the source of {}", b.target), reopened(b.source.as_fd()))?;
+        }
+        for layer in &mut spec.root.layers {
+            *layer = step("open an image layer", reopened(layer.as_fd()))?;
+        }
+        for shown in &mut spec.shown {
+            shown.source =
+                step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
+        }
+        let places = Places::open(spec)?;
+        let at = step("open the run's directory", reopened(spec.run_dir.as_fd()))?;
+        let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
+        let dirs = RunDirs::make(spec, places, &template)?;
+        let dev = template.clone_dev()?;
+        let (root, owners_shown) = give_identity(spec, init, &template)?;
+        Ok(Trees { root, dev, dirs, owners_shown })
+    }
 }
 
 /// Writes the identity maps of init and makes its root. The second value: whether owners are shown.
@@ -220,11 +233,12 @@ fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<(OwnedFd,
     }
 }
 
-/// Waits for the caller to say that inputs are staged.
-fn wait_for_go(control: &OwnedFd) -> Result<(), StepError> {
-    let (data, _) = step("wait for the inputs", channel::receive(control.as_fd()))?;
-    if data == [Order::Go as u8] {
-        Ok(())
+/// Waits for the caller to say that inputs are staged, and gives the filter that it sends.
+fn wait_for_go(control: &OwnedFd) -> Result<Vec<u8>, StepError> {
+    let (mut data, _) = step("wait for the inputs", channel::receive(control.as_fd(), channel::LONG))?;
+    if data.first() == Some(&(Order::Go as u8)) {
+        data.remove(0);
+        Ok(data)
     } else {
         Err(StepError { step: "wait for the inputs".into(), errno: libc::ECANCELED })
     }

@@ -5,6 +5,7 @@
 pub mod cgroup;
 pub mod channel;
 pub mod disk;
+pub mod go;
 mod init;
 pub mod landlock;
 pub mod launcher;

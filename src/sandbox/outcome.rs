@@ -5,19 +5,18 @@ use serde::{Deserialize, Serialize};
 /// Messages from the launcher to who asked for the sandbox, one JSON text a packet.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
-    /// Everything is prepared; the descriptor sent along is the `/outputs` directory.
-    Ready,
-    /// The payload's program runs.
+    /// The payload's program runs; the descriptor sent along is the `/outputs` directory.
     Started,
     /// It is over and everything in the sandbox is dead.
     Ended(Outcome),
 }
 
-/// Messages to the launcher, one byte each.
+/// Messages to the launcher: this byte, and what is said of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Order {
-    /// Inputs are staged: start the payload.
+    /// Inputs are staged: start the payload. The rest of the packet is the compiled system-call filter, see
+    /// [`filter_bytes`](super::go::filter_bytes).
     Go = b'g',
     /// Kill the sandbox.
     Cancel = b'c',

@@ -1,7 +1,7 @@
 //! The payload's way from its birth to the first instruction of the program, top to bottom.
 //!
-//! It runs in the process that becomes the payload, forked from init inside all namespaces. Until step 2 its identity is still that of
-//! who made the sandbox, so it creates nothing before.
+//! [`early`] runs in init; [`run`] in the process that becomes the payload, forked from init inside all namespaces. Until step 2 its
+//! identity is still that of who made the sandbox, so it creates nothing before.
 
 use std::ffi::CString;
 use std::io;
@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::process::{Resource, Rlimit};
 
 use super::disk::inodes_for;
+use super::go::Go;
 use super::landlock;
 use super::masks;
 use super::mounts::{attach_at, enter, tmpfs};
@@ -20,14 +21,11 @@ use crate::sys;
 /// What the launcher has prepared for the payload.
 pub struct Plan<'a> {
     pub command: &'a Command,
-    pub seccomp: &'a [libc::sock_filter],
     pub landlock_abi: i32,
     /// Whether this user namespace allows setgroups(2), which an ordinary user's doesn't.
     pub may_setgroups: bool,
-    /// Detached trees: the root, `/dev`, and what is bound where.
-    pub root: &'a OwnedFd,
-    pub dev: &'a OwnedFd,
-    pub binds: &'a [(OwnedFd, String)],
+    /// The trees and the filter.
+    pub go: &'a Go,
     pub tmp: u64,
     pub shm: u64,
     pub run: u64,
@@ -36,6 +34,20 @@ pub struct Plan<'a> {
     pub output: &'a [OwnedFd],
     /// Reads end of file once init has given up its privileges.
     pub init_settled: RawFd,
+}
+
+/// Steps that need nothing of the launcher: init does them for itself and the payload while the launcher makes the trees. The user and pid
+/// namespaces it was born into.
+pub fn early() -> Result<(), StepError> {
+    let namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    step("make the sandbox's namespaces", sys::process::unshare(namespaces))?;
+    step("set the host name", rustix::system::sethostname(HOSTNAME.as_bytes()))?;
+    step("bring up lo", sys::net::loopback_up())?;
+    // A new user namespace gave a full bounding set back.
+    step("drop the bounding set", sys::privileges::drop_bounding())?;
+    step("schedule as usual", sys::process::ordinary_scheduling())?;
+    sys::signal::default_dispositions();
+    Ok(())
 }
 
 /// Carries out every step and executes the program; comes back only with what failed.
@@ -62,14 +74,12 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
 
     // 3. A new cgroup namespace, now that birth and attachment are over, so that /proc/self/cgroup shows `/`.
     step("make a cgroup namespace", sys::process::unshare(libc::CLONE_NEWCGROUP))?;
-    step("set the host name", rustix::system::sethostname(HOSTNAME.as_bytes()))?;
-    step("bring up lo", sys::net::loopback_up())?;
 
     // 4. Mounts, all below the still detached root, each at a path that is ours (mounts.rs).
-    let root = plan.root.as_fd();
+    let root = plan.go.root.as_fd();
     step("attach the root", old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
     step("mount /proc", mount_proc(root))?;
-    step("attach /dev", attach_at(plan.dev.as_fd(), root, "/dev"))?;
+    step("attach /dev", attach_at(plan.go.dev.as_fd(), root, "/dev"))?;
     for (target, size, mode) in
         [("/tmp", plan.tmp, "1777"), ("/dev/shm", plan.shm, "1777"), ("/run", plan.run, "0755")]
     {
@@ -78,7 +88,7 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     for scratch in plan.scratch {
         mount_tmpfs(root, &scratch.target, scratch.size, "1777")?;
     }
-    for (tree, target) in plan.binds {
+    for (tree, target) in &plan.go.binds {
         step(format!("attach {target}"), attach_at(tree.as_fd(), root, target))?;
     }
 
@@ -86,17 +96,16 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     step("enter the root", enter(root))?;
     // No user namespace can be made inside, whatever a filter lets through (CVE-2022-0185 and its kin start there).
     step("forbid user namespaces", std::fs::write("/proc/sys/user/max_user_namespaces", "0"))?;
-    masks::apply(plan.dev.as_fd())?;
+    masks::apply(plan.go.dev.as_fd())?;
 
     // 6. Privileges.
     step("start a session", rustix::process::setsid())?;
     limit_resources(plan.command.nofile)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     step("change to the working directory", rustix::process::chdir(plan.command.cwd.as_c_str()))?;
-    step("drop the bounding set", sys::privileges::drop_bounding())?;
     step("drop capabilities", sys::privileges::keep_only(0))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
-    step("reset signals", sys::signal::reset_all())?;
+    step("unblock signals", sys::signal::unblock_all())?;
 
     // 7. Descriptors: 0, 1, 2 and, until the program is executed, the one that reports a failure.
     step("wait for init", sys::fds::read_eof(plan.init_settled))?;
@@ -109,7 +118,7 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     writable.extend(plan.scratch.iter().map(|s| s.target.as_str()));
     landlock::restrict(plan.landlock_abi, &writable)
         .map_err(|e| StepError { step: format!("restrict with landlock: {e}"), errno: libc::EPERM })?;
-    step("install the system-call filter", sys::seccomp::install(plan.seccomp))?;
+    step("install the system-call filter", sys::seccomp::install(&plan.go.filter))?;
     Ok(programs)
 }
 

@@ -25,8 +25,6 @@ pub struct Spec {
     pub limits: Limits,
     pub cgroup: Found,
     pub cgroup_limits: CgroupLimits,
-    /// The compiled system-call filter.
-    pub seccomp: Vec<libc::sock_filter>,
     /// The kernel's landlock ABI, at least 1.
     pub landlock_abi: i32,
     pub ids: Ids,

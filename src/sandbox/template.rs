@@ -33,7 +33,7 @@ use crate::sys::userns::{IdMap, with_maps};
 const NUMBERS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
 
 /// A step that failed and the kernel's answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct StepError {
     pub step: String,
     pub errno: i32,

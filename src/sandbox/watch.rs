@@ -27,7 +27,8 @@ const OOM_STEP: Duration = Duration::from_millis(2);
 pub struct Watch<'a> {
     pub spec: &'a Spec,
     pub group: &'a Group,
-    pub dirs: &'a RunDirs,
+    /// `None` when they could not be made.
+    pub dirs: Option<&'a RunDirs>,
     /// init
     pub pid: i32,
     pub pidfd: OwnedFd,
@@ -51,9 +52,9 @@ struct State {
 }
 
 impl Watch<'_> {
-    /// Watches, ends what must be ended, kills the rest, and says how it was. `prepared`: whether owners are shown, or what went wrong before
-    /// the order to go.
-    pub fn until_the_end(self, prepared: Result<bool, StepError>) -> Outcome {
+    /// Watches, ends what must be ended, kills the rest, and says how it was. `prepared`: what went wrong before the
+    /// order to go.
+    pub fn until_the_end(self, prepared: Result<(), StepError>) -> Outcome {
         let now = Instant::now();
         let mut state = State {
             end: None,
@@ -66,17 +67,17 @@ impl Watch<'_> {
             next_look: now + DISK_EVERY,
             oom_until: None,
         };
-        let shown = match prepared {
-            Ok(shown) => shown,
-            Err(e) if e.errno == libc::ECANCELED => {
-                state.end = Some(End::Cancelled);
-                false
-            }
+        match prepared {
+            Ok(()) => {}
+            Err(e) if e.errno == libc::ECANCELED => state.end = Some(End::Cancelled),
             Err(e) => {
                 state.end = Some(End::SetUp { step: e.step, errno: e.errno });
-                false
+                // What init says of itself came first, and explains more.
+                if ready(&self.report) {
+                    self.hear_report(&mut state);
+                }
             }
-        };
+        }
         while state.end.is_none() {
             self.turn(&mut state);
         }
@@ -105,7 +106,7 @@ impl Watch<'_> {
             memory_peak: None,
             pids_peak: None,
             oom_kills,
-            owners_shown: shown,
+            owners_shown: false,
             paths_hidden: false,
         }
     }
@@ -131,11 +132,7 @@ impl Watch<'_> {
             OomWatch::Priority(fd) => Some((fd, PollFlags::PRI)),
             OomWatch::Nothing => None,
         };
-        let mut fds = vec![
-            PollFd::new(&self.init, PollFlags::IN),
-            PollFd::new(&self.pidfd, PollFlags::IN),
-            PollFd::new(self.caller, PollFlags::IN),
-        ];
+        let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(self.caller, PollFlags::IN)];
         let report_at = state.report_open.then(|| {
             fds.push(PollFd::new(&self.report, PollFlags::IN));
             fds.len() - 1
@@ -170,14 +167,9 @@ impl Watch<'_> {
             self.hear_init(state);
         }
         if state.end.is_none() && happened(1) {
-            // init is dead. Its last word may still be in the socket.
-            self.hear_init(state);
-            if state.end.is_none() {
-                state.close(End::Lost("PID 1 of the sandbox was killed".into()));
-            }
-        }
-        if state.end.is_none() && happened(2) {
-            let order = channel::receive(self.caller.as_fd()).map(|(data, _)| data).unwrap_or_default();
+            let order = channel::receive(self.caller.as_fd(), channel::SHORT)
+                .map(|(data, _)| data)
+                .unwrap_or_default();
             if order.is_empty() || order == [Order::Cancel as u8] {
                 state.close(self.unless_oom(End::Cancelled));
             }
@@ -218,25 +210,21 @@ impl Watch<'_> {
                 state.deadline = now + self.spec.limits.timeout;
                 state.next_look = now + DISK_EVERY;
                 let event = serde_json::to_vec(&Event::Started).unwrap_or_default();
-                let _ = channel::send(self.caller.as_fd(), &event, &[]);
+                let outputs: Vec<_> = self.dirs.iter().map(|d| d.outputs.as_fd()).collect();
+                let _ = channel::send(self.caller.as_fd(), &event, &outputs);
             }
         }
     }
 
+    /// init is dead, and with it everything in the sandbox; its last word lies in the socket, if it had one.
     fn hear_init(&self, state: &mut State) {
-        let Ok((data, _)) = channel::receive(self.init.as_fd()) else {
-            return;
-        };
-        if data.len() != RESULT_LEN {
-            // Closed: init is about to be seen dead by its pidfd.
-            if data.is_empty() && !self.init_is_dead() {
-                return;
-            }
+        let data =
+            channel::receive(self.init.as_fd(), channel::SHORT).map(|(data, _)| data).unwrap_or_default();
+        let Some((status, cpu)) = data.split_first_chunk::<4>().filter(|_| data.len() == RESULT_LEN) else {
             return state.close(End::Lost("PID 1 of the sandbox was killed".into()));
-        }
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
-        state.status = Some(number(&data[..4]) as u32 as i32);
-        state.cpu_us = Some(number(&data[4..]));
+        };
+        state.status = Some(i32::from_le_bytes(*status));
+        state.cpu_us = cpu.try_into().ok().map(u64::from_le_bytes);
         // The reason for not starting may have come in the same moment.
         if state.report_open {
             self.hear_report(state);
@@ -246,12 +234,6 @@ impl Watch<'_> {
         }
     }
 
-    fn init_is_dead(&self) -> bool {
-        let wait = Timespec { tv_sec: KILL_WITHIN.as_secs() as i64, tv_nsec: 0 };
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        poll(&mut fds, Some(&wait)).is_ok_and(|n| n > 0)
-    }
-
     fn look_at_disk(&self, state: &mut State, now: Instant) {
         let owner = match self.spec.ids {
             Ids::Own { user, .. } => user,
@@ -259,7 +241,9 @@ impl Watch<'_> {
         };
         let pids = super::processes::of(self.group, self.pid);
         let unlinked = super::disk::unlinked_bytes(&pids, owner);
-        let over = over_limit(self.dirs.work.as_fd(), self.dirs.outputs.as_fd(), &self.spec.limits, unlinked);
+        let over = self
+            .dirs
+            .and_then(|d| over_limit(d.work.as_fd(), d.outputs.as_fd(), &self.spec.limits, unlinked));
         if let Some(what) = over {
             return state.close(self.unless_oom(End::DiskLimit(what)));
         }
@@ -271,13 +255,22 @@ impl Watch<'_> {
     /// Kills the whole sandbox and waits until it is gone: the end of PID 1 comes after the end of everything in its pid namespace
     /// (pid_namespaces(7)). False when that does not happen in time.
     fn kill(&self) -> bool {
-        self.group.kill();
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        if !self.init_is_dead() {
-            return false;
+        if !ready(&self.pidfd) {
+            self.group.kill();
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+            let wait = Timespec { tv_sec: KILL_WITHIN.as_secs() as i64, tv_nsec: 0 };
+            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+            if !rustix::io::retry_on_intr(|| poll(&mut fds, Some(&wait))).is_ok_and(|n| n > 0) {
+                return false;
+            }
         }
         rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)).is_ok()
     }
+}
+
+/// Whether something can be read now.
+fn ready(fd: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|n| n > 0)
 }
 
 impl State {

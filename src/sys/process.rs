@@ -81,29 +81,58 @@ pub fn become_user(uid: u32, gid: u32, groups: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `ps` show `title` for this process instead of the arguments that it inherited by fork: `/proc/PID/cmdline` of init is readable in
-/// the sandbox, and the caller's arguments name files of the host. A title that is longer than the old arguments is cut.
-///
-/// # Errors
-/// When the kernel does not tell where the arguments lie.
-pub fn set_title(title: &str) -> io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // Fields 48 and 49 of proc_pid_stat(5), arg_start and arg_end; field 3 is the first after the name in parentheses.
-    let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
-    let address = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<usize>().ok()).filter(|&a| a != 0);
-    let (Some(start), Some(end)) = (address(48), address(49)) else {
-        return Err(io::ErrorKind::Unsupported.into());
-    };
-    if end <= start {
-        return Ok(());
+/// Where this process's arguments lie, which is where `ps` reads them.
+#[derive(Debug, Clone, Copy)]
+pub struct TitleArea {
+    start: usize,
+    end: usize,
+}
+
+impl TitleArea {
+    /// Asks the kernel for it; it stays the same in forked children.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn find() -> io::Result<TitleArea> {
+        let stat = std::fs::read_to_string("/proc/self/stat")?;
+        // Fields 48 and 49 of proc_pid_stat(5), arg_start and arg_end; field 3 is the first after the name in parentheses.
+        let fields: Vec<&str> = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').collect();
+        let address = |n: usize| fields.get(n - 3).and_then(|f| f.parse::<usize>().ok()).filter(|&a| a != 0);
+        match (address(48), address(49)) {
+            (Some(start), Some(end)) if start < end => Ok(TitleArea { start, end }),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
-    let mut text = vec![0u8; end - start];
-    let n = title.len().min(text.len() - 1);
-    text[..n].copy_from_slice(&title.as_bytes()[..n]);
-    // SAFETY: the kernel put this process's argument strings at start..end on its stack, which stays mapped and writable; the standard
-    // library copies arguments before it hands them out, so no Rust reference points there, and this process is single-threaded.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), start as *mut u8, text.len()) };
-    rustix::thread::set_name(&std::ffi::CString::new(&title.as_bytes()[..title.len().min(15)])?)?;
+
+    /// Makes `ps` show `title` for this process instead of the arguments that it inherited by fork: `/proc/PID/cmdline` of init is
+    /// readable in the sandbox, and the caller's arguments name files of the host. A title that is longer than these is cut.
+    pub fn set(self, title: &str) -> io::Result<()> {
+        let mut text = vec![0u8; self.end - self.start];
+        let n = title.len().min(text.len() - 1);
+        text[..n].copy_from_slice(&title.as_bytes()[..n]);
+        // SAFETY: the kernel put this process's argument strings at start..end on its stack, which stays mapped and writable; the
+        // standard library copies arguments before it hands them out, so no Rust reference points there, and the launcher and init,
+        // which call this, are single-threaded.
+        unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), self.start as *mut u8, text.len()) };
+        rustix::thread::set_name(&std::ffi::CString::new(&title.as_bytes()[..title.len().min(15)])?)?;
+        Ok(())
+    }
+}
+
+/// Gives up real-time scheduling and a raised priority: a payload inherits neither from who started creel, and cgroup v1's cpu controller
+/// takes no real-time task.
+pub fn ordinary_scheduling() -> io::Result<()> {
+    // SAFETY: plain integers and a structure that lives through the call.
+    unsafe {
+        let policy = check(libc::sched_getscheduler(0).into())? as i32;
+        if policy & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER {
+            let param = libc::sched_param { sched_priority: 0 };
+            check(libc::sched_setscheduler(0, libc::SCHED_OTHER, &param).into())?;
+        }
+        if libc::getpriority(libc::PRIO_PROCESS, 0) < 0 {
+            check(libc::setpriority(libc::PRIO_PROCESS, 0, 0).into())?;
+        }
+    }
     Ok(())
 }
 

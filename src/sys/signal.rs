@@ -39,17 +39,19 @@ pub fn next(fd: BorrowedFd<'_>) -> Option<i32> {
     (n == len as isize).then_some(info.ssi_signo as i32)
 }
 
-/// Gives the payload what a fresh process expects: no signal blocked, every disposition at its default.
-pub fn reset_all() -> io::Result<()> {
-    let set = set_of(&[]);
-    // SAFETY: `set` is initialised; SIG_DFL is a valid disposition, and a refusal (SIGKILL, SIGSTOP, the ones glibc keeps) is fine.
-    unsafe {
-        check(libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()).into())?;
-        for s in 1..=libc::SIGRTMAX() {
-            libc::signal(s, libc::SIG_DFL);
-        }
+/// Puts every disposition to its default, as a fresh process expects.
+pub fn default_dispositions() {
+    for s in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL is a valid disposition, and a refusal (SIGKILL, SIGSTOP, the ones glibc keeps) is fine.
+        unsafe { libc::signal(s, libc::SIG_DFL) };
     }
-    Ok(())
+}
+
+/// Unblocks every signal, as a fresh process expects.
+pub fn unblock_all() -> io::Result<()> {
+    let set = set_of(&[]);
+    // SAFETY: `set` is initialised; the old mask is not asked for.
+    check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) }.into()).map(drop)
 }
 
 /// Ignores SIGPIPE and blocks everything else that can be blocked: for the launcher and init, which end only by their own logic.
