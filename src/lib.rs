@@ -1,8 +1,9 @@
 //! creel runs code that a language model wrote in a fresh sandbox on a plain Linux host.
 //!
-//! Modules depend downwards only: `cli` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
+//! Modules depend downwards only: `cli` → `doctor` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
 
 pub mod cli;
+pub mod doctor;
 pub mod executor;
 pub mod image;
 pub mod limits;

@@ -239,3 +239,16 @@ fn commands() {
         assert!(stderr.starts_with("creel: ") && stderr.contains(part), "{words:?}: {stderr}");
     }
 }
+
+#[test]
+fn a_refusal_under_json_is_an_object_too() {
+    let place = Place::new();
+    let output = place.run(&["--json", "--timeout", "0", "-c", "1"].map(OsStr::new), Stdio::null());
+    assert_eq!(output.status.code(), Some(126));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["error_category"], "rejected");
+    assert!(
+        report["exit_code"].is_null() && report["error"]["message"].as_str().unwrap().contains("timeout")
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+}

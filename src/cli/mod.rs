@@ -39,6 +39,7 @@ enum Command {
     /// Run a Python or bash program, or any command, in a fresh sandbox
     Run(Box<RunArgs>),
     /// Say what this host can enforce, and how to mend what it lacks
+    #[command(after_help = doctor::AFTER)]
     Doctor {
         /// Print one JSON object instead of lines
         #[arg(long)]

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use super::refusal::REFUSED;
 use super::run_args::{RunArgs, resolve};
-use crate::executor::report::{Category, Report};
+use crate::executor::report::{Category, Report, ReportError};
 use crate::sys;
 use crate::text::one_line;
 
@@ -18,7 +19,20 @@ pub fn main(args: RunArgs) -> ExitCode {
     let json = args.json;
     let request = match resolve(args) {
         Ok(request) => request,
-        Err(refusal) => return refusal.report(),
+        Err(refusal) => {
+            if json {
+                // Nothing ran: no more than what every report says of an error.
+                let category =
+                    if refusal.exit_code() == REFUSED { Category::Rejected } else { Category::SandboxError };
+                let error = ReportError { code: refusal.code.clone(), message: refusal.message.clone() };
+                let nothing = serde_json::Value::Null;
+                let report = serde_json::json!({
+                    "run_id": nothing, "exit_code": nothing, "error_category": category, "error": error,
+                });
+                let _ = writeln!(std::io::stdout(), "{report}");
+            }
+            return refusal.report();
+        }
     };
     let output_dir = request.output_dir.clone();
     let report = crate::executor::run::run(request);

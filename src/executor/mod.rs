@@ -6,6 +6,7 @@ pub mod environment;
 pub mod harvest;
 pub mod ids;
 pub mod mime;
+mod plan;
 mod pump;
 pub mod report;
 pub mod request;

@@ -1,15 +1,13 @@
 //! Carries out one request from beginning to end.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
-use super::environment;
 use super::harvest::{HarvestError, HarvestLimits, harvest};
-use super::ids::{Lease, lease};
+use super::ids::{self, Lease, lease};
+use super::plan::{cgroup_limits, command, enforced, extra_mounts, lower};
 use super::pump::{Ended, Pump};
 use super::report::{Category, Report, ReportError, Timings};
 use super::request::{Program, Request, Stdin};
@@ -17,14 +15,14 @@ use super::settle::settle;
 use super::stage::stage;
 use super::state::{RunDir, State, StateError};
 use super::streams::{Input, Output};
-use crate::image::{self, BundleMount, Image};
+use crate::image;
 use crate::limits::LimitKind;
-use crate::sandbox::cgroup::{self, CgroupLimits, Found};
+use crate::sandbox::cgroup::{self, Found};
 use crate::sandbox::disk::DiskHold;
 use crate::sandbox::go::filter_bytes;
-use crate::sandbox::landlock::LEAST_ABI;
+use crate::sandbox::host::Lack;
 use crate::sandbox::run_dirs::{INPUTS, ON_DISK};
-use crate::sandbox::spec::{Command, Ids, Inputs, NOFILE, Scratch, Shown, Spec};
+use crate::sandbox::spec::{Ids, Inputs, Spec};
 use crate::sandbox::{launcher, seccomp};
 use crate::sys;
 
@@ -39,16 +37,22 @@ pub struct Stop {
 }
 
 impl Stop {
-    fn new(category: Category, code: &str, message: impl Into<String>) -> Stop {
+    pub fn new(category: Category, code: &str, message: impl Into<String>) -> Stop {
         Stop { category, error: ReportError { code: code.into(), message: message.into() } }
     }
 
-    fn host(code: &str, message: impl Into<String>) -> Stop {
+    pub fn host(code: &str, message: impl Into<String>) -> Stop {
         Stop::new(Category::SandboxError, code, message)
     }
 
-    fn rejected(code: &str, message: impl Into<String>) -> Stop {
+    pub fn rejected(code: &str, message: impl Into<String>) -> Stop {
         Stop::new(Category::Rejected, code, message)
+    }
+}
+
+impl From<Lack> for Stop {
+    fn from(lack: Lack) -> Stop {
+        Stop::host(lack.code(), lack.to_string())
     }
 }
 
@@ -72,13 +76,10 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let signals = sys::signal::block_and_watch(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
     let signals = signals.map_err(|e| Stop::host("host.io", format!("cannot watch signals: {e}")))?;
     let cgroups = cgroup::probe();
-    check_enforceable(request, &cgroups)?;
     let landlock_abi = sys::landlock::abi();
-    if landlock_abi < LEAST_ABI {
-        return Err(Stop::host(
-            "host.landlock",
-            "this kernel has no landlock, or it is not switched on: add landlock to the lsm= kernel parameter (see creel doctor)",
-        ));
+    let lack = Lack::limits(&cgroups, |k| request.allow_unenforced.contains(&k));
+    if let Some(lack) = lack.or_else(|| Lack::landlock(landlock_abi)) {
+        return Err(lack.into());
     }
     let skills: Vec<&str> = request.skills.iter().map(|s| s.id.as_str()).collect();
     let mut image = image::open(&request.image, &skills).map_err(|e| {
@@ -95,22 +96,12 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         report.notes.push(format!("cleaned up after {} earlier runs that were killed", swept.removed));
     }
     report.notes.extend(swept.failed);
-    let run_dir = state.new_run(&request.run_id).map_err(state_error)?;
     let lease =
         lease().map_err(|e| Stop::host("host.uid", format!("cannot take a host id from /run/creel: {e}")))?;
 
     let limits = &request.limits;
     let disk = DiskHold::choose(limits, !request.allow_unenforced.contains(&LimitKind::Memory));
     enforced(report, request, &cgroups, landlock_abi, &lease.ids, disk);
-    let inputs = if request.inputs.is_empty() {
-        Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
-    } else {
-        run_dir.make(&[INPUTS]).map_err(state_error)?;
-        Inputs::Staged
-    };
-    if disk == DiskHold::Watch {
-        run_dir.make(&ON_DISK).map_err(state_error)?;
-    }
     let io_error =
         |what: &'static str| move |e: io::Error| Stop::host("host.io", format!("cannot {what}: {e}"));
     let pass = request.pass_through;
@@ -123,14 +114,27 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
             (Some(feeder), Some(read))
         }
     };
-    own_pipes(&lease, [&out, &err].into_iter().chain(&input))
-        .map_err(io_error("give the streams to the sandbox"))?;
+    own_pipes(&lease, [&out, &err].into_iter().chain(&input)).map_err(|e| {
+        let lack = Lack::host_ids(ids::ROOT_ID, ids::COUNT + 1);
+        lack.map_or_else(|| io_error("give the streams to the sandbox")(e), Stop::from)
+    })?;
 
     let owner = match lease.ids {
         Ids::Own { user, .. } => user,
         Ids::Caller { uid, .. } => uid,
     };
     let (shown, scratch) = extra_mounts(request, &mut image)?;
+    // Last of what can fail for the host's or the caller's sake: from here on there is something to clean up.
+    let run_dir = state.new_run(&request.run_id).map_err(state_error)?;
+    let inputs = if request.inputs.is_empty() {
+        Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
+    } else {
+        run_dir.make(&[INPUTS]).map_err(state_error)?;
+        Inputs::Staged
+    };
+    if disk == DiskHold::Watch {
+        run_dir.make(&ON_DISK).map_err(state_error)?;
+    }
     let spec = Spec {
         run_id: request.run_id.clone(),
         root: image.root,
@@ -155,7 +159,10 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     };
     let pump = Pump::new(signals, stdin, stdout, stderr).map_err(io_error("adopt orphans"))?;
     let launched = Instant::now();
-    let launcher = launcher::start(spec).map_err(io_error("fork the launcher"))?;
+    let launcher = launcher::start(spec).map_err(|e| {
+        let lack = Lack::of_step("fork the launcher", e.raw_os_error().unwrap_or(0));
+        lack.map_or_else(|| io_error("fork the launcher")(e), Stop::from)
+    })?;
     drop_privileges().map_err(io_error("drop capabilities"))?;
 
     // While the launcher works: what it needs only in the end.
@@ -236,131 +243,6 @@ fn blank(request: &Request) -> Report {
         limits: request.limits.clone(),
         notes: Vec::new(),
         timings_ms: Timings::default(),
-    }
-}
-
-/// Refuses when a limit can't hold on this host and the caller did not allow that.
-fn check_enforceable(request: &Request, cgroups: &Found) -> Result<(), Stop> {
-    let missing: Vec<(LimitKind, String)> = [LimitKind::Memory, LimitKind::Pids, LimitKind::Cpu]
-        .into_iter()
-        .filter(|k| !request.allow_unenforced.contains(k))
-        .filter_map(|k| Some((k, cgroups.missing(k)?)))
-        .collect();
-    let Some((_, reason)) = missing.first() else {
-        return Ok(());
-    };
-    let names: Vec<&str> = missing.iter().map(|(k, _)| k.name()).collect();
-    let names = names.join(",");
-    Err(Stop::host(
-        "host.unenforceable",
-        format!(
-            "this host can't enforce {names}: {reason}; delegate a cgroup (systemd-run --user --scope -p Delegate=yes creel run …), \
-             or accept it with --allow-unenforced {names}"
-        ),
-    ))
-}
-
-fn cgroup_limits(request: &Request, cgroups: &Found) -> CgroupLimits {
-    let holds = |k| cgroups.missing(k).is_none();
-    CgroupLimits {
-        memory: holds(LimitKind::Memory).then_some(request.limits.memory),
-        pids: holds(LimitKind::Pids).then_some(request.limits.pids),
-        cpu_millis: holds(LimitKind::Cpu).then_some(request.limits.cpu_millis),
-    }
-}
-
-/// An image's own limits can lower those of the request, never raise them.
-fn lower(request: &mut Request, image: &Image) {
-    let l = &mut request.limits;
-    l.memory = image.limits.memory.map_or(l.memory, |m| m.min(l.memory));
-    l.pids = image.limits.pids.map_or(l.pids, |p| p.min(l.pids));
-    l.cpu_millis = image.limits.cpu_millis.map_or(l.cpu_millis, |c| c.min(l.cpu_millis));
-}
-
-fn command(request: &Request, image: &Image) -> Result<Command, Stop> {
-    let text = |bytes: Vec<u8>| {
-        CString::new(bytes).map_err(|_| Stop::rejected("run.invalid", "an argument contains a NUL byte"))
-    };
-    let argv: Vec<Vec<u8>> = match &request.program {
-        Program::Script { lang, args, .. } => {
-            let program = match lang {
-                super::request::Lang::Python => "python3",
-                super::request::Lang::Bash => "bash",
-            };
-            let entry = format!("/work/{}", lang.entry());
-            let fixed = [program.as_bytes().to_vec(), entry.into_bytes()];
-            fixed.into_iter().chain(args.iter().map(|a| a.as_bytes().to_vec())).collect()
-        }
-        Program::Command(args) => args.iter().map(|a| a.as_bytes().to_vec()).collect(),
-        Program::ImageDefault => image.args.iter().map(|a| a.as_bytes().to_vec()).collect(),
-    };
-    if argv.first().is_none_or(Vec::is_empty) {
-        return Err(Stop::rejected(
-            "run.no_program",
-            "the image names no program (process.args): give a script, -c CODE or -- COMMAND",
-        ));
-    }
-    let env = environment::build(&image.path_env, &image.env, &request.env, request.limits.cpu_millis);
-    let search =
-        env.iter().find(|(k, _)| k == "PATH").map(|(_, v)| v.split(':').map(str::to_owned).collect());
-    let cwd = match &request.program {
-        Program::Script { .. } => "/work",
-        _ => &image.cwd,
-    };
-    Ok(Command {
-        argv: argv.into_iter().map(text).collect::<Result<_, _>>()?,
-        env: env.into_iter().map(|(k, v)| text(format!("{k}={v}").into_bytes())).collect::<Result<_, _>>()?,
-        cwd: text(cwd.into())?,
-        search: search.unwrap_or_default(),
-        nofile: image.limits.nofile.map_or(NOFILE, |n| n.min(NOFILE)),
-    })
-}
-
-/// Skills and the mounts of a bundle.
-fn extra_mounts(request: &Request, image: &mut Image) -> Result<(Vec<Shown>, Vec<Scratch>), Stop> {
-    use rustix::fs::{Mode, OFlags};
-    let (mut shown, mut scratch) = (Vec::new(), Vec::new());
-    for mount in image.mounts.drain(..) {
-        match mount {
-            BundleMount::Tmpfs { target, size } => {
-                scratch.push(Scratch { target, size: size.min(request.limits.tmp) })
-            }
-            BundleMount::Bind { source, target } => shown.push(Shown { source, target }),
-        }
-    }
-    for skill in &request.skills {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let source = rustix::fs::open(&skill.dir, flags, Mode::empty()).map_err(|e| {
-            Stop::rejected(
-                "skill.unreadable",
-                format!("cannot open the skill directory {}: {}", skill.dir.display(), io::Error::from(e)),
-            )
-        })?;
-        shown.push(Shown { source, target: format!("/skill/{}", skill.id) });
-    }
-    Ok((shown, scratch))
-}
-
-/// What holds each limit, for the report.
-fn enforced(report: &mut Report, request: &Request, cgroups: &Found, abi: i32, ids: &Ids, disk: DiskHold) {
-    for kind in [LimitKind::Memory, LimitKind::Pids, LimitKind::Cpu] {
-        let holder = if cgroups.missing(kind).is_none() { cgroups.holder() } else { "unenforced" };
-        report.enforced.insert(kind.name(), holder.into());
-    }
-    let user = match ids {
-        Ids::Own { user, .. } => format!("own host uid {user}"),
-        Ids::Caller { uid, .. } => format!("the caller's uid {uid}"),
-    };
-    for (what, by) in [
-        ("seccomp", request.seccomp.name.clone()),
-        ("landlock", format!("abi {abi}")),
-        ("network", "none (own namespace, loopback only)".into()),
-        ("user", user),
-        ("root", "read-only".into()),
-        ("disk", disk.name().into()),
-        ("walltime", "launcher".into()),
-    ] {
-        report.enforced.insert(what, by);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::pump::Ended;
 use super::report::{Category, Report, ReportError};
+use crate::sandbox::host::Lack;
 use crate::sandbox::outcome::End;
 
 /// Fills in how the run of `program` ended. An end that is not known is never a success.
@@ -53,6 +54,9 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
             fail(report, Category::Rejected, code, format!("cannot execute {program}: {why}"));
         }
         End::SetUp { step, errno } => {
+            if let Some(lack) = Lack::of_step(step, *errno) {
+                return fail(report, Category::SandboxError, lack.code(), lack.to_string());
+            }
             let why = std::io::Error::from_raw_os_error(*errno);
             let message = format!("cannot {step}: {why}; creel doctor tells what this host lacks");
             fail(report, Category::SandboxError, "sandbox.setup", message);

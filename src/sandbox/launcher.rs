@@ -96,6 +96,10 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<(Group, TitleArea), St
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
+    // A hard core limit of 0, as sudo sets it, would let a piped core_pattern run (setup.rs): raised where we may, which needs
+    // CAP_SYS_RESOURCE on the host.
+    let core = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, core);
     let mut keep = vec![control.as_raw_fd(), spec.run_dir.as_raw_fd()];
     keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
     keep.extend(spec.root.binds.iter().map(|b| b.source.as_raw_fd()));

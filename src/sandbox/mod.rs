@@ -6,6 +6,7 @@ pub mod cgroup;
 pub mod channel;
 pub mod disk;
 pub mod go;
+pub mod host;
 mod init;
 pub mod landlock;
 pub mod launcher;

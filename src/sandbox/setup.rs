@@ -165,10 +165,11 @@ fn mount_tmpfs(root: BorrowedFd<'_>, target: &str, size: u64, mode: &str) -> Res
 }
 
 /// No file-size limit (it breaks shared memory) and no address-space limit (it breaks BLAS): memory is the cgroup's. A core limit of 1, not 0:
-/// with 0 a piped core_pattern still runs its handler on the host (core(5), CVE-2025-5054).
+/// with 0 a piped core_pattern still runs its handler on the host (core(5), CVE-2025-5054). A caller's lower hard limit stays.
 fn limit_resources(nofile: u64) -> Result<(), StepError> {
     for (what, resource, value) in [("files", Resource::Nofile, nofile), ("core", Resource::Core, 1)] {
-        let limit = Rlimit { current: Some(value), maximum: Some(value) };
+        let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |m| m.min(value));
+        let limit = Rlimit { current: Some(hard), maximum: Some(hard) };
         step(format!("limit {what}"), rustix::process::setrlimit(resource, limit))?;
     }
     let stack = rustix::process::getrlimit(Resource::Stack);

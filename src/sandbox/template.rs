@@ -30,7 +30,7 @@ use crate::sys::mount::{MountAttr, set_attr, set_idmap};
 use crate::sys::userns::{IdMap, with_maps};
 
 /// Device numbers (major, minor) of `landlock::DEVICES`, from Documentation/admin-guide/devices.txt.
-const NUMBERS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
+pub(super) const NUMBERS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
 
 /// A step that failed and the kernel's answer.
 #[derive(Debug, Clone)]
@@ -88,6 +88,8 @@ impl Template {
         let dev = step("clone dev", clone_tree(dev.as_fd(), true))?;
         let attrs = MountAttr { read_only: true, no_suid: true, no_dev: false, no_exec: true };
         step("make dev read-only", set_attr(dev.as_fd(), false, attrs))?;
+        // Attached, since a detached tree can't be cloned before Linux 6.15.
+        step("attach the read-only dev", attach_at(dev.as_fd(), base.as_fd(), "/dev"))?;
 
         let layered = !layers.is_empty();
         let root =
@@ -201,7 +203,7 @@ fn tmpfs_with_devices() -> io::Result<OwnedFd> {
 
 /// An ordinary user can't make device nodes: the host's own are bound, after a look at what they are (CVE-2025-31133: a `/dev/null` that
 /// was something else).
-fn host_devices() -> io::Result<Vec<OwnedFd>> {
+pub(super) fn host_devices() -> io::Result<Vec<OwnedFd>> {
     DEVICES
         .iter()
         .zip(NUMBERS)

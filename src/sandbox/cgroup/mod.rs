@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-pub use probe::{Found, probe};
+pub use probe::{Found, Mounted, mounted, probe};
 
 /// Name of our directory in each hierarchy.
 pub const OURS: &str = "creel";

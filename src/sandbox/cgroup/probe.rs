@@ -87,9 +87,40 @@ fn unescape(s: &str) -> String {
     out + rest
 }
 
+/// Which cgroup file system of those that hold limits can be reached here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mounted {
+    Nothing,
+    V1,
+    V2,
+}
+
+/// What is mounted, whoever may use it.
+pub fn mounted() -> Mounted {
+    let mounts = reachable();
+    let on_v1 =
+        |c: &&str| mounts.iter().any(|m| m.controllers.as_ref().is_some_and(|v| v.iter().any(|x| x == *c)));
+    if ["memory", "pids", "cpu"].iter().any(on_v1) {
+        Mounted::V1
+    } else if mounts.iter().any(|m| m.controllers.is_none()) {
+        Mounted::V2
+    } else {
+        Mounted::Nothing
+    }
+}
+
+/// The cgroup mounts that no other mount covers.
+fn reachable() -> Vec<CgroupMount> {
+    /// `CGROUP_SUPER_MAGIC` and `CGROUP2_SUPER_MAGIC` of linux/magic.h.
+    const MAGIC: [u64; 2] = [0x0027_e0eb, 0x6367_7270];
+    let mut mounts = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    mounts.retain(|m| rustix::fs::statfs(&m.point).is_ok_and(|s| MAGIC.contains(&(s.f_type as u64))));
+    mounts
+}
+
 /// Looks at the host: prefers v2 when it has all three controllers, else v1.
 pub fn probe() -> Found {
-    let mounts = mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    let mounts = reachable();
     let unified = mounts.iter().find(|m| m.controllers.is_none()).map(|m| m.point.clone());
     let v1_with =
         |c: &str| mounts.iter().find(|m| m.controllers.as_ref().is_some_and(|v| v.iter().any(|x| x == c)));
@@ -101,7 +132,7 @@ pub fn probe() -> Found {
         unified => {
             if !on_v1 {
                 return Found::None {
-                    reason: "no cgroup file system with memory, pids and cpu is mounted: mount -t cgroup2 none /sys/fs/cgroup".into(),
+                    reason: "no cgroup file system with memory, pids and cpu is mounted".into(),
                 };
             }
             let point = |c| v1_with(c).map(|m| m.point.clone());

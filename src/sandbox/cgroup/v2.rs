@@ -88,10 +88,7 @@ fn step_aside(base: &Path) -> Result<(), String> {
     let me = std::process::id().to_string();
     let procs = fs::read_to_string(base.join("cgroup.procs")).unwrap_or_default();
     if procs.lines().any(|p| p != me) {
-        return Err(format!(
-            "cgroup {} holds other processes, so it can't be divided: start creel with systemd-run --user --scope -p Delegate=yes",
-            base.display()
-        ));
+        return Err(format!("cgroup {} holds other processes, so it can't be divided", base.display()));
     }
     let leaf = base.join("creel-caller");
     make_dir(&leaf, true).map_err(|e| e.to_string())?;
