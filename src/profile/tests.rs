@@ -105,7 +105,7 @@ fn bad_values_name_line_and_key() {
         ("[limits]\npids = 1\npids = 2", "p.toml:3: pids: duplicate key"),
         ("[limits]\ntimeout = 50\ntimeout_max = 40", "p.toml: timeout (50 s) is above timeout_max (40 s)"),
         ("[env]\nA = \"a\\u0000b\"", "p.toml:2: A: contains a NUL"),
-        ("[env]\n\"A=B\" = \"x\"", "p.toml:2: \"A=B\": 'A=B' is no name for a variable"),
+        ("[env]\n\"A=B\" = \"x\"", "p.toml:2: \"A: 'A=B' is no name for a variable"),
         ("[env]\nA = 5", "p.toml:2: A: invalid type: integer `5`, expected a string"),
         ("[network]\nmode = \"pypi.org\"", "p.toml:2: mode: 'pypi.org' is not in this version"),
         ("[network]\nmode = \"\"", "p.toml:2: mode: '' is not in this version"),

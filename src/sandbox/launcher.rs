@@ -130,7 +130,7 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> R
     let (report_read, report_write) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;
     let may_setgroups = spec.ids.by_root();
     let born = clone3(libc::CLONE_NEWUSER | libc::CLONE_NEWPID, group.init_birth());
-    let (pid, pidfd) = match step("make a user and a pid namespace", born)? {
+    let (pid, pidfd) = match step("make the sandbox's namespaces", born)? {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
         Cloned::Child => {
             drop(our_end);
