@@ -183,8 +183,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     (report.stderr, report.stderr_bytes, report.stderr_truncated) = std::mem::take(&mut ended.stderr);
 
     let cleaning = Instant::now();
-    ended.reap(launcher.pid);
-    clean(report, run_dir, &cgroups, &ended);
+    clean(report, state, run_dir, &cgroups, &mut ended, launcher.pid);
     report.timings_ms.clean = ms(cleaning);
     stop.map_or(Ok(()), Err)
 }
@@ -287,14 +286,20 @@ fn collect(report: &mut Report, request: &Request, ended: &Ended, owner: u32) ->
 }
 
 /// Leaves nothing behind. What can't be removed now is found by the next start.
-fn clean(report: &mut Report, dir: RunDir, cgroups: &Found, ended: &Ended) {
+fn clean(report: &mut Report, state: State, dir: RunDir, cgroups: &Found, ended: &mut Ended, launcher: i32) {
+    // The directory goes while the launcher, on another CPU, removes the cgroup and ends.
+    let removed = dir.remove();
+    ended.reap(launcher);
     if ended.launcher_status != Some(0)
         && let Err(e) = cgroup::reclaim(cgroups, &report.run_id)
     {
         report.notes.push(format!("{e}; creel gc or the next run will try again"));
-        return dir.leave();
+        // An empty directory is how the sweep finds the cgroup.
+        if let Ok(marker) = state.new_run(&report.run_id) {
+            marker.leave();
+        }
     }
-    if let Err(e) = dir.remove() {
+    if let Err(e) = removed {
         report
             .notes
             .push(format!("cannot remove the run's directory: {e}; creel gc or the next run will try again"));

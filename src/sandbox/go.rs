@@ -38,16 +38,19 @@ pub struct Go {
     pub root: OwnedFd,
     pub dev: OwnedFd,
     pub binds: Vec<(OwnedFd, String)>,
+    /// See `cgroup::enter`.
+    pub entrances: Vec<OwnedFd>,
 }
 
 impl Go {
-    /// Sends it: length of the filter, filter, targets with a NUL after each; the trees as descriptors.
+    /// Sends it: length of the filter, filter, targets with a NUL after each; as descriptors the trees and then the entrances.
     pub fn send(
         to: BorrowedFd<'_>,
         filter: &[u8],
         root: BorrowedFd<'_>,
         dev: BorrowedFd<'_>,
         binds: &[(OwnedFd, String)],
+        entrances: &[BorrowedFd<'_>],
     ) -> std::io::Result<()> {
         let mut data = (filter.len() as u32).to_ne_bytes().to_vec();
         data.extend_from_slice(filter);
@@ -57,6 +60,7 @@ impl Go {
             data.push(0);
             fds.push(tree.as_fd());
         }
+        fds.extend_from_slice(entrances);
         channel::send(to, &data, &fds)
     }
 
@@ -68,12 +72,15 @@ impl Go {
         let mut fds = fds.into_iter();
         let (root, dev) = (fds.next()?, fds.next()?);
         let targets: Vec<&[u8]> = targets.split_inclusive(|&b| b == 0).collect();
-        if targets.len() != fds.len() {
+        if targets.len() > fds.len() {
             return None;
         }
         let name = |t: &[u8]| String::from_utf8(t.strip_suffix(b"\0")?.to_vec()).ok();
-        let binds = fds.zip(targets).map(|(fd, t)| Some((fd, name(t)?))).collect::<Option<Vec<_>>>()?;
-        Some(Go { filter: filter_of(filter)?, root, dev, binds })
+        let mut binds = Vec::with_capacity(targets.len());
+        for t in targets {
+            binds.push((fds.next()?, name(t)?));
+        }
+        Some(Go { filter: filter_of(filter)?, root, dev, binds, entrances: fds.collect() })
     }
 }
 
@@ -89,9 +96,9 @@ mod tests {
             (a.try_clone().unwrap(), "/work".to_owned()),
             (b.try_clone().unwrap(), "/skill/汉".to_owned()),
         ];
-        Go::send(a.as_fd(), &filter_bytes(&filter), a.as_fd(), b.as_fd(), &binds).unwrap();
+        Go::send(a.as_fd(), &filter_bytes(&filter), a.as_fd(), b.as_fd(), &binds, &[a.as_fd()]).unwrap();
         let go = Go::receive(b.as_fd()).unwrap();
-        assert_eq!(go.filter.len(), 3);
+        assert_eq!((go.filter.len(), go.entrances.len()), (3, 1));
         assert_eq!((go.filter[2].code, go.filter[2].jf, go.filter[2].k), (0x15, 2, 0xdead_beef));
         assert_eq!(go.binds.iter().map(|b| b.1.as_str()).collect::<Vec<_>>(), ["/work", "/skill/汉"]);
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::cgroup::Group;
+use super::cgroup::{self, Group};
 use super::channel;
 use super::go::Go;
 use super::setup::{self, Failure};
@@ -40,7 +40,7 @@ pub fn main(
     // The launcher's packet comes when it has written the maps; until then this process has no identity to work with.
     let Some(go) = Go::receive(ends.control.as_fd()) else { exit_now(1) };
     let Ok((settled, unsettled)) = pipe_with(PipeFlags::CLOEXEC) else { exit_now(1) };
-    if let Err(e) = ends.group.enter() {
+    if let Err(e) = cgroup::enter(&go.entrances) {
         fail(ends, StepError { step: "enter the run's cgroup".into(), errno: e.raw_os_error().unwrap_or(0) });
     }
     let main = match clone3(0, ends.group.payload_birth()) {

@@ -19,7 +19,7 @@ use super::run_dirs::{Places, RunDirs, reopened};
 use super::setup::{self, Plan};
 use super::spec::{INSIDE_ID, Ids, Spec};
 use super::template::{StepError, Template, step};
-use super::watch::Watch;
+use super::watch::{Watch, Watched};
 use crate::sys;
 use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
 use crate::sys::userns::IdMap;
@@ -51,19 +51,19 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
 pub const LEFT_BEHIND: i32 = 3;
 
 fn main(mut spec: Spec, control: OwnedFd) -> ! {
-    let (group, title) = match prepare_self(&spec, &control) {
-        Ok(ready) => ready,
+    let mut own = match prepare_self(&spec, &control) {
+        Ok(own) => own,
         Err(e) => {
             tell(&control, &Event::Ended(failed(e)));
             exit_now(0)
         }
     };
-    let outcome = match run(&mut spec, &control, &group, title) {
+    let outcome = match run(&mut spec, &control, &mut own) {
         Ok(outcome) => outcome,
         Err(e) => failed(e),
     };
     tell(&control, &Event::Ended(outcome));
-    exit_now(if group.remove().is_ok() { 0 } else { LEFT_BEHIND })
+    exit_now(if own.group.remove().is_ok() { 0 } else { LEFT_BEHIND })
 }
 
 fn failed(e: StepError) -> Outcome {
@@ -85,16 +85,24 @@ fn tell(control: &OwnedFd, event: &Event) {
     let _ = channel::send(control.as_fd(), &serde_json::to_vec(event).unwrap_or_default(), &[]);
 }
 
+/// What the launcher has for itself.
+struct Own {
+    group: Group,
+    title: TitleArea,
+    /// The mount namespace that it came from.
+    host: std::fs::File,
+}
+
 /// Makes a launcher of a forked caller: no terminal signals, no descriptors but the run's, namespaces of its own, and the cgroup, whose path
 /// is out of reach later.
-fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<(Group, TitleArea), StepError> {
+fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
     step("start a session", rustix::process::setsid())?;
     step("block signals", sys::signal::shut_out())?;
     step("leave the working directory", rustix::process::chdir("/"))?;
     let title = step("find the title", TitleArea::find())?;
     step("take a title", title.set(&format!("creel-launcher {}", spec.run_id)))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let group = Group::create(&spec.cgroup, &spec.run_id, &spec.cgroup_limits)
+    let group = Group::create(&spec.cgroup, &spec.run_id)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
     // A hard core limit of 0, as sudo sets it, would let a piped core_pattern run (setup.rs): raised where we may, which needs
     // CAP_SYS_RESOURCE on the host.
@@ -113,10 +121,12 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<(Group, TitleArea), St
             let me = rustix::process::getpid().as_raw_nonzero().get();
             step("map the caller's ids", sys::userns::write_maps(me, &map(uid), &map(gid), true))?;
         }
-        step("make a mount namespace", sys::process::unshare(libc::CLONE_NEWNS))
+        let host = step("open the mount namespace", std::fs::File::open("/proc/self/ns/mnt"))?;
+        step("make a mount namespace", sys::process::unshare(libc::CLONE_NEWNS))?;
+        Ok(host)
     });
     match entered {
-        Ok(()) => Ok((group, title)),
+        Ok(host) => Ok(Own { group, title, host }),
         Err(e) => {
             let _ = group.remove();
             Err(e)
@@ -124,7 +134,8 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<(Group, TitleArea), St
     }
 }
 
-fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> Result<Outcome, StepError> {
+fn run(spec: &mut Spec, control: &OwnedFd, own: &mut Own) -> Result<Outcome, StepError> {
+    let Own { group, title, host } = own;
     // init first: it makes the remaining namespaces on one CPU while this process makes the trees on another.
     let (init_end, our_end) = step("make a socket", channel::pair())?;
     let (report_read, report_write) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;
@@ -135,7 +146,7 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> R
         Cloned::Child => {
             drop(our_end);
             drop(report_read);
-            let ends = Ends { control: &init_end, report: &report_write, group };
+            let ends = Ends { control: &init_end, report: &report_write, group: &*group };
             let payload = |go: &Go, settled: RawFd| {
                 let plan = Plan {
                     command: &spec.command,
@@ -152,7 +163,7 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> R
                 };
                 setup::run(&plan, report_write.as_raw_fd())
             };
-            init::main(payload, &ends, title, may_setgroups)
+            init::main(payload, &ends, *title, may_setgroups)
         }
     };
     drop(init_end);
@@ -161,22 +172,46 @@ fn run(spec: &mut Spec, control: &OwnedFd, group: &Group, title: TitleArea) -> R
     spec.stdin = None;
     spec.output.clear();
 
-    let made = Trees::make(spec, pid);
+    let limited = group
+        .limit(&spec.cgroup_limits)
+        .map_err(|e| StepError { step: format!("limit the run's cgroup ({e})"), errno: e.errno() });
+    let group = &*group;
+    let made = limited.and_then(|()| Trees::make(spec, pid));
     let prepared = made.as_ref().map_err(StepError::clone).and_then(|trees| {
         let filter = wait_for_go(control)?;
+        let entrances = group.entrances();
+        let binds = &trees.dirs.binds;
         let sent =
-            Go::send(our_end.as_fd(), &filter, trees.root.as_fd(), trees.dev.as_fd(), &trees.dirs.binds);
+            Go::send(our_end.as_fd(), &filter, trees.root.as_fd(), trees.dev.as_fd(), binds, &entrances);
         step("start init", sent)
     });
-    let dirs = made.as_ref().ok().map(|trees| &trees.dirs);
+    let (owners_shown, paths_hidden) =
+        made.as_ref().map_or((false, false), |t| (t.owners_shown, t.dirs.paths_hidden));
+    let (trees, dirs) = match made {
+        Ok(Trees { root, dev, dirs: RunDirs { work, outputs, binds, .. }, .. }) => {
+            (Some((root, dev, binds)), Some(Watched { work, outputs }))
+        }
+        Err(_) => (None, None),
+    };
+    let mut kept = None;
+    let on_start = || {
+        // While the program runs there is time for what would else delay the end: our trees and mount namespace go now, and the
+        // sandbox's mounts outlive init, whose death would wait for their end.
+        drop(trees);
+        kept = std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok();
+        // An ordinary user may not go back; then the namespace ends with this process.
+        let _ = rustix::thread::move_into_link_name_space(host.as_fd(), None);
+    };
     let watch = Watch { spec, group, dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
-    let mut outcome = watch.until_the_end(prepared);
+    let mut outcome = watch.until_the_end(prepared, on_start);
     let stats = group.stats();
     outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
     outcome.memory_peak = stats.memory_peak;
     outcome.pids_peak = stats.pids_peak;
-    outcome.owners_shown = made.as_ref().is_ok_and(|t| t.owners_shown);
-    outcome.paths_hidden = dirs.is_some_and(|d| d.paths_hidden);
+    outcome.owners_shown = owners_shown;
+    outcome.paths_hidden = paths_hidden;
+    // Until the process ends.
+    std::mem::forget(kept);
     Ok(outcome)
 }
 

@@ -11,7 +11,6 @@ use super::channel;
 use super::disk::{DiskHold, over_limit};
 use super::init::RESULT_LEN;
 use super::outcome::{End, Event, Order, Outcome};
-use super::run_dirs::RunDirs;
 use super::spec::{Ids, KILL_WITHIN, Spec};
 use super::template::StepError;
 
@@ -23,12 +22,18 @@ const DISK_EVERY: Duration = Duration::from_millis(100);
 const OOM_SETTLES: Duration = Duration::from_millis(500);
 const OOM_STEP: Duration = Duration::from_millis(2);
 
+/// The directories that must not grow over their limits.
+pub struct Watched {
+    pub work: OwnedFd,
+    pub outputs: OwnedFd,
+}
+
 /// What is watched.
 pub struct Watch<'a> {
     pub spec: &'a Spec,
     pub group: &'a Group,
     /// `None` when they could not be made.
-    pub dirs: Option<&'a RunDirs>,
+    pub dirs: Option<Watched>,
     /// init
     pub pid: i32,
     pub pidfd: OwnedFd,
@@ -53,8 +58,8 @@ struct State {
 
 impl Watch<'_> {
     /// Watches, ends what must be ended, kills the rest, and says how it was. `prepared`: what went wrong before the
-    /// order to go.
-    pub fn until_the_end(self, prepared: Result<(), StepError>) -> Outcome {
+    /// order to go. `on_start` is called once, when the program runs.
+    pub fn until_the_end(self, prepared: Result<(), StepError>, on_start: impl FnOnce()) -> Outcome {
         let now = Instant::now();
         let mut state = State {
             end: None,
@@ -78,8 +83,14 @@ impl Watch<'_> {
                 }
             }
         }
+        let mut on_start = Some(on_start);
         while state.end.is_none() {
             self.turn(&mut state);
+            if state.started.is_some()
+                && let Some(on_start) = on_start.take()
+            {
+                on_start();
+            }
         }
         let gone = self.kill();
         let oom_kills = self.group.oom_kills();
@@ -243,6 +254,7 @@ impl Watch<'_> {
         let unlinked = super::disk::unlinked_bytes(&pids, owner);
         let over = self
             .dirs
+            .as_ref()
             .and_then(|d| over_limit(d.work.as_fd(), d.outputs.as_fd(), &self.spec.limits, unlinked));
         if let Some(what) = over {
             return state.close(self.unless_oom(End::DiskLimit(what)));

@@ -9,7 +9,7 @@ mod v1;
 mod v2;
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -56,8 +56,8 @@ pub struct CgroupStats {
 /// The cgroup of one run.
 #[derive(Debug)]
 pub enum Group {
-    V2(v2::Group),
-    V1(v1::Group),
+    V2(Box<v2::Group>),
+    V1(Box<v1::Group>),
     /// The host has none that we may use; every limit was allowed to stay unenforced.
     None,
 }
@@ -73,12 +73,21 @@ pub enum OomWatch<'a> {
 }
 
 impl Group {
-    /// Makes the cgroup of run `run_id` with these limits written, before any process exists.
-    pub fn create(found: &Found, run_id: &str, limits: &CgroupLimits) -> Result<Group, CgroupError> {
+    /// Makes the cgroup of run `run_id`, as far as init's birth needs it.
+    pub fn create(found: &Found, run_id: &str) -> Result<Group, CgroupError> {
         match found {
-            Found::V2(host) => v2::Group::create(host, run_id, limits).map(Group::V2),
-            Found::V1(host) => v1::Group::create(host, run_id, limits).map(Group::V1),
+            Found::V2(host) => Ok(Group::V2(Box::new(v2::Group::create(host, run_id)?))),
+            Found::V1(host) => Ok(Group::V1(Box::new(v1::Group::create(host, run_id)?))),
             Found::None { .. } => Ok(Group::None),
+        }
+    }
+
+    /// Writes the limits, before there is a payload.
+    pub fn limit(&mut self, limits: &CgroupLimits) -> Result<(), CgroupError> {
+        match self {
+            Group::V2(g) => g.limit(limits),
+            Group::V1(g) => g.limit(limits),
+            Group::None => Ok(()),
         }
     }
 
@@ -117,12 +126,11 @@ impl Group {
         }
     }
 
-    /// Puts the calling, single-threaded process, and so everything that it will fork, under the limits where birth alone does not (v1).
-    /// Works whatever identity the caller has by then: the kernel asks who opened the files.
-    pub fn enter(&self) -> std::io::Result<()> {
+    /// Files for [`enter`], where birth alone does not put init under the limits (v1).
+    pub fn entrances(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Group::V1(g) => g.enter(),
-            Group::V2(_) | Group::None => Ok(()),
+            Group::V1(g) => g.entrances(),
+            Group::V2(_) | Group::None => Vec::new(),
         }
     }
 
@@ -169,6 +177,15 @@ impl Group {
             Group::None => Ok(()),
         }
     }
+}
+
+/// Puts the calling, single-threaded process, and so everything that it will fork, under the limits of the group with these
+/// [`entrances`](Group::entrances). Works whatever identity the caller has by then: the kernel asks who opened the files.
+///
+/// A thread that moves itself through `tasks` needs no global lock, unlike any write to `cgroup.procs`, which waits for an RCU grace period of ten
+/// milliseconds and more on an idle machine (kernel commit 9a3284fad42f).
+pub fn enter(entrances: &[OwnedFd]) -> io::Result<()> {
+    entrances.iter().try_for_each(|file| rustix::io::write(file, b"0").map(drop)).map_err(io::Error::from)
 }
 
 /// Kills what is left in the cgroup of a run whose creel and launcher are gone, and removes it. Missing: fine.

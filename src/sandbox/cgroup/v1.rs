@@ -5,9 +5,9 @@
 //! `cpu.stat` counts the whole sandbox and whose `cgroup.kill` ends it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
@@ -57,6 +57,7 @@ struct Dir {
 #[derive(Debug)]
 pub struct Group {
     name: String,
+    host: Host,
     memory: Option<Dir>,
     pids: Option<Dir>,
     cpu: Option<Dir>,
@@ -67,45 +68,29 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn create(host: &Host, run_id: &str, limits: &CgroupLimits) -> Result<Group, CgroupError> {
-        let mut group = Group {
+    pub fn create(host: &Host, run_id: &str) -> Result<Group, CgroupError> {
+        let unified = host.unified.as_ref().map(|point| Dir::make(point, run_id)).transpose()?;
+        Ok(Group {
             name: run_id.to_owned(),
+            host: host.clone(),
             memory: None,
             pids: None,
             cpu: None,
-            unified: None,
+            unified,
             oom_event: None,
             tasks: Vec::new(),
-        };
-        match group.fill(host, limits) {
-            Ok(()) => Ok(group),
-            Err(e) => {
-                let _ = group.remove();
-                Err(e)
-            }
-        }
+        })
     }
 
-    fn fill(&mut self, host: &Host, limits: &CgroupLimits) -> Result<(), CgroupError> {
-        let make = |point: &Option<PathBuf>, wanted: bool| -> Result<Option<Dir>, CgroupError> {
-            let Some(point) = point.as_ref().filter(|_| wanted) else {
-                return Ok(None);
-            };
-            let ours = point.join(OURS);
-            let path = ours.join(&self.name);
-            match make_dir(&path, false) {
-                Err(CgroupError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                    make_dir(&ours, true)?;
-                    make_dir(&path, false)?;
-                }
-                other => other?,
-            }
-            Ok(Some(Dir { parent: open_dir(&ours)?, dir: open_dir(&path)?, path }))
+    pub fn limit(&mut self, limits: &CgroupLimits) -> Result<(), CgroupError> {
+        let make = |point: &Option<PathBuf>, wanted: bool| {
+            point.as_ref().filter(|_| wanted).map(|point| Dir::make(point, &self.name)).transpose()
         };
-        self.unified = make(&host.unified, true)?;
-        self.memory = make(&host.memory, limits.memory.is_some())?;
-        self.pids = make(&host.pids, limits.pids.is_some())?;
-        self.cpu = make(&host.cpu, limits.cpu_millis.is_some())?;
+        let (memory, pids, cpu) = (&self.host.memory, &self.host.pids, &self.host.cpu);
+        // Each is kept at once, so that what was made is removed whatever fails next.
+        self.memory = make(memory, limits.memory.is_some())?;
+        self.pids = make(pids, limits.pids.is_some())?;
+        self.cpu = make(cpu, limits.cpu_millis.is_some())?;
         for d in [&self.memory, &self.pids, &self.cpu].into_iter().flatten() {
             let tasks =
                 files::open_at(&d.dir, "tasks", OFlags::WRONLY).map_err(fail("open tasks of", &d.path))?;
@@ -150,10 +135,8 @@ impl Group {
         self.unified.as_ref().map(|d| d.dir.as_fd())
     }
 
-    /// A thread that moves itself through `tasks` needs no global lock, unlike any write to `cgroup.procs`, which waits for an RCU grace
-    /// period of ten milliseconds and more on an idle machine (kernel commit 9a3284fad42f).
-    pub fn enter(&self) -> io::Result<()> {
-        self.tasks.iter().try_for_each(|mut file| file.write_all(b"0"))
+    pub fn entrances(&self) -> Vec<BorrowedFd<'_>> {
+        self.tasks.iter().map(AsFd::as_fd).collect()
     }
 
     pub fn oom_watch(&self) -> OomWatch<'_> {
@@ -202,6 +185,20 @@ impl Group {
 }
 
 impl Dir {
+    /// Makes `name` in our directory of the hierarchy mounted at `point`.
+    fn make(point: &Path, name: &str) -> Result<Dir, CgroupError> {
+        let ours = point.join(OURS);
+        let path = ours.join(name);
+        match make_dir(&path, false) {
+            Err(CgroupError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                make_dir(&ours, true)?;
+                make_dir(&path, false)?;
+            }
+            other => other?,
+        }
+        Ok(Dir { parent: open_dir(&ours)?, dir: open_dir(&path)?, path })
+    }
+
     fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {
         write_at(&self.dir, file, value).map_err(fail("write", &self.path.join(file)))
     }

@@ -106,29 +106,27 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn create(host: &Host, run_id: &str, limits: &CgroupLimits) -> Result<Group, CgroupError> {
+    pub fn create(host: &Host, run_id: &str) -> Result<Group, CgroupError> {
         let ours = host.ours();
         let path = ours.join(run_id);
         make_dir(&path, false)?;
-        let made = (|| {
-            let mut group = Group {
+        let opened = (|| {
+            Ok(Group {
                 name: run_id.to_owned(),
                 dir: open_dir(&path)?,
                 init: open_dir(&ours.join("init"))?,
                 ours: open_dir(&ours)?,
                 events: None,
                 path: path.clone(),
-            };
-            group.limit(limits)?;
-            Ok(group)
+            })
         })();
-        if made.is_err() {
+        if opened.is_err() {
             let _ = fs::remove_dir(&path);
         }
-        made
+        opened
     }
 
-    fn limit(&mut self, limits: &CgroupLimits) -> Result<(), CgroupError> {
+    pub fn limit(&mut self, limits: &CgroupLimits) -> Result<(), CgroupError> {
         if let Some(bytes) = limits.memory {
             self.write("memory.max", &bytes.to_string())?;
             self.write("memory.oom.group", "1")?;
