@@ -161,10 +161,15 @@ impl Watch<'_> {
             self.hear_report(state);
         }
         if oom_at.is_some_and(happened) {
-            if let OomWatch::Readable(fd) = self.group.oom_watch() {
-                let _ = rustix::io::read(fd, &mut [0u8; 8]);
+            match self.group.oom_watch() {
+                OomWatch::Readable(fd) => {
+                    let _ = rustix::io::read(fd, &mut [0u8; 8]);
+                    state.oom_until = Some(Instant::now() + OOM_SETTLES);
+                }
+                // v2 tells of every reclaim at the limit, and again when it has killed.
+                _ if self.group.oom_kills() > 0 => return state.close(End::Oom),
+                _ => {}
             }
-            state.oom_until = Some(Instant::now() + OOM_SETTLES);
         }
         if let Some(until) = state.oom_until {
             if self.group.oom_kills() > 0 {

@@ -14,7 +14,7 @@ quote() {
 # The stable name of a built kernel: it depends on what it is made from, so a
 # changed recipe is never run with an old kernel.
 recipe() { cat "$@" | sha256sum | cut -c1-12; }
-uml_link() { echo "$CREEL_VM_CACHE/uml-$(recipe "$here/uml.config")"; }
+uml_link() { echo "$CREEL_VM_CACHE/uml-$(recipe "$here/uml.config" "$here/uml.patch")"; }
 qemu_link() { echo "$CREEL_VM_CACHE/qemu-$1-$(recipe "$here/qemu-prepare.sh")"; }
 
 # --- children and cleaning up -------------------------------------------------

@@ -1,8 +1,9 @@
 #!/bin/bash
 # uml-build.sh: builds the User-Mode Linux kernel of the daily test lane from
-# Debian's linux-source-6.12, once for each version of that package and of
-# uml.config. Prints the path of the binary. Some five minutes on two idle cores
-# and 2 GB of disk while it builds; after that, less than a second.
+# Debian's linux-source-6.12, once for each version of that package, of
+# uml.config and of uml.patch. Prints the path of the binary. Some five minutes
+# on two idle cores and 2 GB of disk while it builds; after that, less than a
+# second.
 #
 # CREEL_VM_CACHE  where kernels are kept (default /var/cache/creel-vm)
 set -euo pipefail
@@ -31,6 +32,7 @@ build() {
   rm -r "$source"_*.deb usr
   wanted_options > wanted
   cd "$source"
+  patch -s -p1 < "$here/uml.patch"
   local lost mk=(nice -n 5 make ARCH=um SUBARCH=x86_64)
   "${mk[@]}" allnoconfig KCONFIG_ALLCONFIG=../wanted >/dev/null
   lost=$(grep '^CONFIG_' ../wanted | grep -vxFf .config || :)

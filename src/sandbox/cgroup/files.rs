@@ -49,6 +49,13 @@ pub fn read_at(dir: impl AsFd, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&buf[..n]).into_owned())
 }
 
+/// Reads an open file from its beginning.
+pub fn again(file: &fs::File) -> Option<String> {
+    let mut buf = [0u8; 4096];
+    let n = rustix::io::pread(file, &mut buf, 0).ok()?;
+    Some(String::from_utf8_lossy(&buf[..n]).into_owned())
+}
+
 pub fn number_at(dir: impl AsFd, name: &str) -> Option<u64> {
     read_at(dir, name)?.trim().parse().ok()
 }

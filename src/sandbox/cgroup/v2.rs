@@ -42,11 +42,12 @@ impl Host {
         }
         let base = base
             .ok_or_else(|| format!("no cgroup is delegated to this user (own cgroup: {})", own.display()))?;
-        let ours = base.join(OURS);
-        make_dir(&ours, true).map_err(|e| e.to_string())?;
-        if base == own && base != *mount {
+        // The root of a cgroup namespace looks like the real one, but only that has no `cgroup.type` and may hold processes beside children.
+        if base == own && base.join("cgroup.type").exists() {
             step_aside(&base)?;
         }
+        let ours = base.join(OURS);
+        make_dir(&ours, true).map_err(|e| e.to_string())?;
         let mut controllers = Vec::new();
         for c in CONTROLLERS {
             if turn_on(&base, c) && turn_on(&ours, c) {
@@ -139,6 +140,8 @@ impl Group {
                 files::open_at(&self.dir, "memory.events", OFlags::RDONLY)
                     .map_err(fail("watch", &self.path))?,
             );
+            // Until it is read, poll(2) calls the file changed.
+            self.oom_kills();
         }
         if let Some(tasks) = limits.pids {
             self.write("pids.max", &tasks.to_string())?;
@@ -175,8 +178,9 @@ impl Group {
         self.events.as_ref().map_or(OomWatch::Nothing, |f| OomWatch::Priority(f.as_fd()))
     }
 
+    /// Reads by the descriptor of [`Group::oom_watch`], so that poll(2) waits for the next change.
     pub fn oom_kills(&self) -> u64 {
-        read_at(&self.dir, "memory.events").and_then(|t| keyed(&t, "oom_kill")).unwrap_or(0)
+        self.events.as_ref().and_then(files::again).and_then(|t| keyed(&t, "oom_kill")).unwrap_or(0)
     }
 
     pub fn kill(&self) {
