@@ -144,13 +144,19 @@ impl Made {
             return Made(Vec::new());
         };
         let runs = path.join("runs");
-        Made(runs.ancestors().take_while(|p| p.symlink_metadata().is_err()).map(Path::to_owned).collect())
+        // The deepest first, and the ledger before the directory that holds it.
+        let ledger = Some(path.join("ledger")).filter(|p| p.symlink_metadata().is_err());
+        let dirs = runs.ancestors().take_while(|p| p.symlink_metadata().is_err()).map(Path::to_owned);
+        Made(ledger.into_iter().chain(dirs).collect())
     }
 
     /// Takes them away again, as far as nobody else has put something there.
     fn undo(self) {
-        for dir in self.0 {
-            if std::fs::remove_dir(dir).is_err() {
+        for path in self.0 {
+            // A ledger without a live run in it is all zeroes.
+            let empty_ledger = std::fs::read(&path).is_ok_and(|text| text.iter().all(|&b| b == 0));
+            let removed = if empty_ledger { std::fs::remove_file(&path) } else { std::fs::remove_dir(&path) };
+            if removed.is_err() {
                 break;
             }
         }

@@ -13,7 +13,7 @@ use super::report::{Category, Report, ReportError, Timings};
 use super::request::{Program, Request, Stdin};
 use super::settle::settle;
 use super::stage::stage;
-use super::state::{RunDir, State, StateError};
+use super::state::{Run, State, StateError};
 use super::streams::{Input, Output};
 use crate::image;
 use crate::limits::LimitKind;
@@ -125,16 +125,17 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     };
     let (shown, scratch) = extra_mounts(request, &mut image)?;
     // Last of what can fail for the host's or the caller's sake: from here on there is something to clean up.
-    let run_dir = state.new_run(&request.run_id).map_err(state_error)?;
+    let mut run = state.new_run(&request.run_id).map_err(state_error)?;
     let inputs = if request.inputs.is_empty() {
         Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
     } else {
-        run_dir.make(&[INPUTS]).map_err(state_error)?;
+        run.make(&[INPUTS]).map_err(state_error)?;
         Inputs::Staged
     };
     if disk == DiskHold::Watch {
-        run_dir.make(&ON_DISK).map_err(state_error)?;
+        run.make(&ON_DISK).map_err(state_error)?;
     }
+    let duplicate = io_error("duplicate a descriptor");
     let spec = Spec {
         run_id: request.run_id.clone(),
         root: image.root,
@@ -146,7 +147,8 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         ids: lease.ids,
         disk,
         inputs,
-        run_dir: run_dir.dir.try_clone().map_err(io_error("duplicate a descriptor"))?,
+        run_dir: run.dir.as_ref().map(OwnedFd::try_clone).transpose().map_err(duplicate)?,
+        place: run.runs.try_clone().map_err(duplicate)?,
         entry: match &mut request.program {
             Program::Script { lang, code, .. } => Some((lang.entry().to_owned(), std::mem::take(code))),
             _ => None,
@@ -155,7 +157,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         scratch,
         stdin: input,
         output: vec![out, err],
-        held: lease.lock.into_iter().collect(),
+        held: lease.lock.into_iter().chain([run.ledger.try_clone().map_err(duplicate)?]).collect(),
     };
     let pump = Pump::new(signals, stdin, stdout, stderr).map_err(io_error("adopt orphans"))?;
     let launched = Instant::now();
@@ -167,7 +169,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
 
     // While the launcher works: what it needs only in the end.
     let staging = Instant::now();
-    let filter = stage_all(&run_dir, request);
+    let filter = stage_all(&run, request);
     report.timings_ms.stage = ms(staging);
     let go = filter.as_ref().ok().map(Vec::as_slice);
     let mut ended = pump.until_the_end(&launcher, go, &cgroups, &request.run_id);
@@ -183,15 +185,15 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     (report.stderr, report.stderr_bytes, report.stderr_truncated) = std::mem::take(&mut ended.stderr);
 
     let cleaning = Instant::now();
-    clean(report, state, run_dir, &cgroups, &mut ended, launcher.pid);
+    clean(report, state, run, &cgroups, &mut ended, launcher.pid);
     report.timings_ms.clean = ms(cleaning);
     stop.map_or(Ok(()), Err)
 }
 
 /// Copies the inputs and compiles the system-call filter.
-fn stage_all(dir: &RunDir, request: &Request) -> Result<Vec<u8>, Stop> {
+fn stage_all(run: &Run, request: &Request) -> Result<Vec<u8>, Stop> {
     if !request.inputs.is_empty() {
-        stage(&dir.path.join(INPUTS), &request.inputs).map_err(|e| {
+        stage(&run.path.join(INPUTS), &request.inputs).map_err(|e| {
             let stop = if e.is_host_fault() { Stop::host } else { Stop::rejected };
             stop(e.code(), e.to_string())
         })?;
@@ -286,15 +288,15 @@ fn collect(report: &mut Report, request: &Request, ended: &Ended, owner: u32) ->
 }
 
 /// Leaves nothing behind. What can't be removed now is found by the next start.
-fn clean(report: &mut Report, state: State, dir: RunDir, cgroups: &Found, ended: &mut Ended, launcher: i32) {
+fn clean(report: &mut Report, state: State, run: Run, cgroups: &Found, ended: &mut Ended, launcher: i32) {
     // The directory goes while the launcher, on another CPU, removes the cgroup and ends.
-    let removed = dir.remove();
+    let removed = run.remove();
     ended.reap(launcher);
     if ended.launcher_status != Some(0)
         && let Err(e) = cgroup::reclaim(cgroups, &report.run_id)
     {
         report.notes.push(format!("{e}; creel gc or the next run will try again"));
-        // An empty directory is how the sweep finds the cgroup.
+        // A line in the ledger is how the sweep finds the cgroup.
         if let Ok(marker) = state.new_run(&report.run_id) {
             marker.leave();
         }

@@ -1,18 +1,23 @@
-//! The state directory: one directory a run, locked while the run lives, so that what a crash left is told from what is in use.
+//! The state directory: a ledger of live runs, and a directory for each that needs the disk.
+//!
+//! A run holds a lock on its line of the ledger as long as its creel or its launcher lives, so that what a crash left is told from what
+//! is in use. Without inputs, and with `/work` in memory, a run makes no file at all: on a journalling file system a single directory costs
+//! more than all the mounts of a sandbox.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use crate::sandbox::cgroup::{Found, reclaim};
 use crate::sandbox::tree::remove_tree;
+use crate::sys::lock::{try_lock_byte, unlock_byte};
 
 #[derive(Debug, Error)]
 pub enum StateError {
@@ -29,20 +34,30 @@ pub enum StateError {
 /// `/var/lib/creel` as root, `$XDG_STATE_HOME/creel` else; `CREEL_STATE_DIR` overrides both.
 #[derive(Debug)]
 pub struct State {
+    /// Directories of runs.
     runs: OwnedFd,
     path: PathBuf,
+    ledger: PathBuf,
 }
 
-/// The directory of one live run; removed when dropped.
+/// A live run in the ledger; taken out of it, with its directory, when dropped.
 #[derive(Debug)]
-pub struct RunDir {
+pub struct Run {
+    /// Where the run's directory is, if it has one.
     pub path: PathBuf,
-    /// Open directory; holds the lock, as long as a copy of it is open anywhere.
-    pub dir: OwnedFd,
-    runs: OwnedFd,
+    /// Open directory, once [`make`](Run::make) made it.
+    pub dir: Option<OwnedFd>,
+    /// The ledger, locked at our line as long as a copy of this descriptor is open anywhere.
+    pub ledger: OwnedFd,
+    /// The directory of all runs' directories.
+    pub runs: OwnedFd,
+    line: u32,
     name: String,
     settled: bool,
 }
+
+/// Bytes of a line of the ledger: a run id, filled up with zeroes.
+const LINE: usize = 64;
 
 /// What [`State::sweep`] did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -51,11 +66,11 @@ pub struct Swept {
     pub failed: Vec<String>,
 }
 
-impl RunDir {
-    /// Removes it.
+impl Run {
+    /// Takes it out of the ledger and removes its directory.
     pub fn remove(mut self) -> io::Result<()> {
         self.settled = true;
-        remove_tree(self.runs.as_fd(), OsStr::new(&self.name))
+        self.end()
     }
 
     /// Leaves it to the next sweep, which cleans up what belongs to it first.
@@ -63,23 +78,42 @@ impl RunDir {
         self.settled = true;
     }
 
-    /// Makes directories in it, parents first, mode 0755 whatever our umask is.
-    pub fn make(&self, names: &[&str]) -> Result<(), StateError> {
+    fn end(&self) -> io::Result<()> {
+        if self.dir.is_some() {
+            remove_tree(self.runs.as_fd(), OsStr::new(&self.name))?;
+        }
+        write_line(self.ledger.as_fd(), self.line, b"")
+    }
+
+    /// Makes the run's directory, if it has none yet, and directories in it, parents first, mode 0755 whatever our umask is.
+    pub fn make(&mut self, names: &[&str]) -> Result<(), StateError> {
+        let fail = |path: &Path| {
+            let path = path.to_owned();
+            move |source: rustix::io::Errno| StateError::Io { path, source: source.into() }
+        };
+        if self.dir.is_none() {
+            rustix::fs::mkdirat(&self.runs, self.name.as_str(), Mode::from_raw_mode(0o700))
+                .map_err(fail(&self.path))?;
+            self.dir = Some(
+                open_dir(&self.path).map_err(|source| StateError::Io { path: self.path.clone(), source })?,
+            );
+        }
+        let Some(dir) = &self.dir else { return Ok(()) };
         let mode = Mode::from_raw_mode(0o755);
         for name in names {
-            rustix::fs::mkdirat(&self.dir, *name, mode)
-                .and_then(|()| rustix::fs::chmodat(&self.dir, *name, mode, rustix::fs::AtFlags::empty()))
-                .map_err(|e| StateError::Io { path: self.path.join(name), source: e.into() })?;
+            rustix::fs::mkdirat(dir, *name, mode)
+                .and_then(|()| rustix::fs::chmodat(dir, *name, mode, rustix::fs::AtFlags::empty()))
+                .map_err(fail(&self.path.join(name)))?;
         }
         Ok(())
     }
 }
 
-impl Drop for RunDir {
+impl Drop for Run {
     fn drop(&mut self) {
         if !self.settled {
             // What can't be removed now is found by the next start.
-            let _ = remove_tree(self.runs.as_fd(), OsStr::new(&self.name));
+            let _ = self.end();
         }
     }
 }
@@ -122,77 +156,97 @@ impl State {
                 return Err(StateError::NotOurs { path: path.to_owned(), owner: meta.uid() });
             }
         }
-        Ok(State { runs: dir, path: runs })
+        Ok(State { runs: dir, path: runs, ledger: path.join("ledger") })
     }
 
-    /// Makes and locks the directory of run `id`.
-    pub fn new_run(&self, id: &str) -> Result<RunDir, StateError> {
-        let path = self.path.join(id);
-        let fail = |source: io::Error| StateError::Io { path: path.clone(), source };
-        // Against a sweeper that sees the directory before it is locked.
-        let _shared = self.gate(FlockOperation::LockShared).map_err(fail)?;
-        let mode = Mode::from_raw_mode(0o700);
-        rustix::fs::mkdirat(&self.runs, id, mode).map_err(|e| fail(e.into()))?;
-        let dir = open_dir(&path).map_err(fail)?;
-        flock(&dir, FlockOperation::NonBlockingLockExclusive).map_err(|e| fail(e.into()))?;
-        Ok(RunDir {
-            runs: self.runs.try_clone().map_err(fail)?,
-            path,
-            dir,
-            name: id.to_owned(),
-            settled: false,
-        })
+    /// Enters run `id` into the ledger.
+    pub fn new_run(&self, id: &str) -> Result<Run, StateError> {
+        let fail = |source: io::Error| StateError::Io { path: self.ledger.clone(), source };
+        let ledger = self.open_ledger().map_err(fail)?;
+        for line in 0..u32::MAX {
+            if !try_lock_byte(ledger.as_fd(), line).map_err(fail)? {
+                continue;
+            }
+            // A line whose holders are dead is not ours to take: the sweep must clean up after it first.
+            if read_line(ledger.as_fd(), line).map_err(fail)?.is_some() {
+                unlock_byte(ledger.as_fd(), line).map_err(fail)?;
+                continue;
+            }
+            write_line(ledger.as_fd(), line, id.as_bytes()).map_err(fail)?;
+            return Ok(Run {
+                path: self.path.join(id),
+                dir: None,
+                ledger,
+                runs: self.runs.try_clone().map_err(fail)?,
+                line,
+                name: id.to_owned(),
+                settled: false,
+            });
+        }
+        Err(fail(io::Error::other("the ledger of runs is full")))
     }
 
     /// Cleans up after runs whose creel and launcher are gone: their processes, cgroups and directories. At most `most` runs are looked at;
     /// nothing that is alive is touched.
     pub fn sweep(&self, cgroups: &Found, most: usize) -> Swept {
         let mut swept = Swept::default();
-        let names: Vec<_> = fs::read_dir(&self.path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|e| e.file_name())
-            .filter(|n| n.as_encoded_bytes().starts_with(b"run_"))
-            .take(most)
-            .collect();
-        if names.is_empty() {
-            return swept;
-        }
-        let Ok(_exclusive) = self.gate(FlockOperation::NonBlockingLockExclusive) else {
-            return swept;
-        };
-        for name in names {
-            let Ok(dir) = open_dir(&self.path.join(&name)) else {
-                continue;
-            };
-            if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let Ok(ledger) = self.open_ledger() else { return swept };
+        let lines = rustix::fs::fstat(&ledger).map_or(0, |s| s.st_size as usize / LINE);
+        let mut seen = 0;
+        for line in 0..lines as u32 {
+            if seen == most {
+                break;
+            }
+            if !matches!(read_line(ledger.as_fd(), line), Ok(Some(_))) {
                 continue;
             }
-            let id = name.to_string_lossy();
-            let cleaned = reclaim(cgroups, &id).map_err(|e| e.to_string()).and_then(|()| {
-                remove_tree(self.runs.as_fd(), &name)
-                    .map_err(|e| format!("cannot remove {}: {e}", self.path.join(&name).display()))
-            });
-            match cleaned {
-                Ok(()) => swept.removed += 1,
-                Err(e) => swept.failed.push(e),
+            seen += 1;
+            if !try_lock_byte(ledger.as_fd(), line).unwrap_or(false) {
+                continue;
             }
+            // Read again: its run may have ended well in between.
+            if let Ok(Some(id)) = read_line(ledger.as_fd(), line) {
+                match self.clean_up(cgroups, &id) {
+                    Ok(()) => {
+                        swept.removed += 1;
+                        let _ = write_line(ledger.as_fd(), line, b"");
+                    }
+                    Err(e) => swept.failed.push(e),
+                }
+            }
+            let _ = unlock_byte(ledger.as_fd(), line);
         }
         swept
     }
 
-    fn gate(&self, how: FlockOperation) -> io::Result<OwnedFd> {
-        // A description of its own for each call: flock belongs to the open file description.
-        let gate = rustix::fs::openat(
-            &self.runs,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        rustix::io::retry_on_intr(|| flock(&gate, how))?;
-        Ok(gate)
+    fn clean_up(&self, cgroups: &Found, id: &str) -> Result<(), String> {
+        reclaim(cgroups, id).map_err(|e| e.to_string())?;
+        remove_tree(self.runs.as_fd(), OsStr::new(id))
+            .map_err(|e| format!("cannot remove {}: {e}", self.path.join(id).display()))
     }
+
+    /// A description of its own for each call: that is what the locks belong to.
+    fn open_ledger(&self) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(rustix::fs::open(&self.ledger, flags, Mode::from_raw_mode(0o600))?)
+    }
+}
+
+/// The run id in a line; `None` when the line is free. Anything else than a run id is nobody's.
+fn read_line(ledger: BorrowedFd<'_>, line: u32) -> io::Result<Option<String>> {
+    let mut buf = [0; LINE];
+    let n = rustix::io::pread(ledger, &mut buf, u64::from(line) * LINE as u64)?;
+    let text = buf[..n].split(|&b| b == 0).next().unwrap_or_default();
+    let id = std::str::from_utf8(text).ok().filter(|t| t.starts_with("run_"));
+    Ok(id.filter(|t| t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')).map(str::to_owned))
+}
+
+fn write_line(ledger: BorrowedFd<'_>, line: u32, text: &[u8]) -> io::Result<()> {
+    let mut buf = [0; LINE];
+    let n = text.len().min(LINE);
+    buf[..n].copy_from_slice(&text[..n]);
+    let written = rustix::io::pwrite(ledger, &buf, u64::from(line) * LINE as u64)?;
+    if written == LINE { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 fn open_dir(path: &Path) -> io::Result<OwnedFd> {
@@ -212,14 +266,29 @@ mod tests {
     fn a_live_run_survives_the_sweep_and_a_dead_one_goes() {
         let tmp = tempfile::tempdir().unwrap();
         let state = State::open_at(&tmp.path().join("creel")).unwrap();
-        let live = state.new_run("run_live").unwrap();
-        state.new_run("run_dead").unwrap().leave();
+        let mut live = state.new_run("run_live").unwrap();
+        let mut dead = state.new_run("run_dead").unwrap();
+        live.make(&["a"]).unwrap();
+        dead.make(&["a", "a/b"]).unwrap();
+        dead.leave();
+        // A dead run's line is not taken over before it was swept.
+        let other = state.new_run("run_other").unwrap();
         let swept = state.sweep(&none(), 100);
         assert_eq!(swept, Swept { removed: 1, failed: vec![] });
-        assert!(live.path.is_dir());
+        assert!(live.path.join("a").is_dir());
         assert!(!live.path.with_file_name("run_dead").exists());
-        drop(live);
+        drop((live, other));
         assert_eq!(fs::read_dir(&state.path).unwrap().count(), 0);
+        assert!(fs::read(&state.ledger).unwrap().iter().all(|&b| b == 0));
+        assert_eq!(state.sweep(&none(), 100), Swept::default());
+    }
+
+    #[test]
+    fn a_ledger_that_holds_something_else_cleans_nothing() {
+        let tmp = tempfile::tempdir().unwrap();
+        let state = State::open_at(&tmp.path().join("creel")).unwrap();
+        fs::write(&state.ledger, "run_../../x\n".repeat(100)).unwrap();
+        assert_eq!(state.sweep(&none(), 100), Swept::default());
     }
 
     #[test]

@@ -108,7 +108,8 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
     // CAP_SYS_RESOURCE on the host.
     let core = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, core);
-    let mut keep = vec![control.as_raw_fd(), spec.run_dir.as_raw_fd()];
+    let mut keep = vec![control.as_raw_fd(), spec.place.as_raw_fd()];
+    keep.extend(spec.run_dir.iter().map(AsRawFd::as_raw_fd));
     keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
     keep.extend(spec.root.binds.iter().map(|b| b.source.as_raw_fd()));
     keep.extend(spec.root.layers.iter().map(AsRawFd::as_raw_fd));
@@ -236,7 +237,7 @@ impl Trees {
                 step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
         }
         let places = Places::open(spec)?;
-        let at = step("open the run's directory", reopened(spec.run_dir.as_fd()))?;
+        let at = step("open the place for the launcher's tree", reopened(spec.place.as_fd()))?;
         let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
         let dirs = RunDirs::make(spec, places, &template)?;
         let dev = template.clone_dev()?;

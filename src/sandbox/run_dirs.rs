@@ -44,7 +44,10 @@ pub struct RunDirs {
 
 impl Places {
     pub fn open(spec: &Spec) -> Result<Places, StepError> {
-        let open = |name: &str| step(format!("open {name}"), open_dir(spec.run_dir.as_fd(), name));
+        let open = |name: &str| {
+            let dir = spec.run_dir.as_ref().ok_or(io::Error::from_raw_os_error(libc::ENOENT));
+            step(format!("open {name}"), dir.and_then(|dir| open_dir(dir.as_fd(), name)))
+        };
         let again = |name: &str| step(format!("open {name} again"), reopened(open(name)?.as_fd()));
         let inputs = match spec.inputs {
             Inputs::Staged => Some(again(INPUTS)?),

@@ -31,7 +31,9 @@ pub struct Spec {
     pub disk: DiskHold,
     pub inputs: Inputs,
     /// The run's directory on the host, with those of `run_dirs::INPUTS` and `run_dirs::ON_DISK` in it that are asked for.
-    pub run_dir: OwnedFd,
+    pub run_dir: Option<OwnedFd>,
+    /// Some directory of the host for the launcher's own tree to be mounted on, in its own namespace only.
+    pub place: OwnedFd,
     /// A file to be written into `/work` before the start: name, content.
     pub entry: Option<(String, Vec<u8>)>,
     /// Directories shown read-only at absolute paths that exist in the root (`/skill/<id>`, a bundle's own binds).

@@ -10,7 +10,7 @@
 //! └── inputs   the manifest of a run without inputs
 //! ```
 //!
-//! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over a directory of the run, in the launcher's namespace
+//! It stays attached, since only attached trees can be cloned before Linux 6.15. It is mounted over a directory of creel's, in the launcher's namespace
 //! only. The host's mounts stay in that namespace, unlike in the sandboxes: to detach them costs an RCU grace
 //! period, more than to have them copied once more at a sandbox's birth; and a full `/proc` must be visible for a sandbox to mount its own.
 
