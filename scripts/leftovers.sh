@@ -77,8 +77,12 @@ named_namespaces() {
 list() { [ ! -d "$1" ] || find "$1" -mindepth 1 -maxdepth 1 -printf 'path %p\n' 2>/dev/null || :; }
 
 directories() {
-  list /var/lib/creel/runs
-  list "${XDG_STATE_HOME:-$HOME/.local/state}/creel/runs"
+  local state
+  for state in /var/lib/creel "${XDG_STATE_HOME:-$HOME/.local/state}/creel"; do
+    list "$state/runs"
+    # Runs that are in the ledger.
+    [ ! -r "$state/ledger" ] || tr '\0' '\n' < "$state/ledger" | sed -n "s|^run_|run of $state: &|p"
+  done
   find /tmp -mindepth 1 -maxdepth 1 -name 'creel-*' ! -name 'creel-vm.*' -printf 'path %p\n'
   # A guest's directory has its runner's process id; while that lives (and is not ours: see above) it is in use.
   local guest pid

@@ -54,7 +54,7 @@ def show(report, directory):
     used += f", {size(peak)} of memory at most" if peak is not None else ""
     print(f"\nIt used {used}. What held it:")
     for what, how in report["enforced"].items():
-        print(f"    {what:10}{how}")
+        print(f"    {what:12}{how}")
 
     for skipped in report["skipped"]:
         print(f"not kept: {skipped['name']}: {skipped['reason']}")

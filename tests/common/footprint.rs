@@ -116,12 +116,15 @@ pub fn assert_no_marker(word: &str) {
     assert!(gone, "processes left behind: {left:#?}");
 }
 
-/// Asserts that no run has a directory below the state directory, and that nothing is mounted there.
+/// Asserts that no run has a line in the ledger or a directory below the state directory, and that nothing is mounted there.
 #[track_caller]
 pub fn assert_state_clean(state: &Path) {
     let runs: Vec<_> =
         fs::read_dir(state.join("runs")).into_iter().flatten().flatten().map(|e| e.path()).collect();
     assert!(runs.is_empty(), "run directories left behind: {runs:?}");
+    let ledger = fs::read(state.join("ledger")).unwrap_or_default();
+    let lines = String::from_utf8_lossy(&ledger).replace('\0', "");
+    assert!(lines.is_empty(), "left behind in the ledger: {lines}");
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let ours: Vec<&str> = mounts.lines().filter(|l| l.contains(state.to_str().unwrap())).collect();
     assert!(ours.is_empty(), "mounts left behind: {ours:#?}");

@@ -226,6 +226,9 @@ def left(ours=OURS, state=STATE):
     found += [f"process {pid} in init" for pid in pids_in(ours / "init")]
     found += [f"mount {line}" for line in mounts() - BEFORE[1]]
     found += [f"directory {path}" for path in (state / "runs").glob("*")]
+    ledger = state / "ledger"
+    if ledger.exists() and (lines := ledger.read_bytes().strip(b"\0")):
+        found.append(f"ledger {lines}")
     return found
 
 
