@@ -125,7 +125,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     };
     let (shown, scratch) = extra_mounts(request, &mut image)?;
     // Last of what can fail for the host's or the caller's sake: from here on there is something to clean up.
-    let mut run = state.new_run(&request.run_id).map_err(state_error)?;
+    let mut run = state.new_run(&request.run_id, &cgroups).map_err(state_error)?;
     let inputs = if request.inputs.is_empty() {
         Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
     } else {
@@ -297,7 +297,7 @@ fn clean(report: &mut Report, state: State, run: Run, cgroups: &Found, ended: &m
     {
         report.notes.push(format!("{e}; creel gc or the next run will try again"));
         // A line in the ledger is how the sweep finds the cgroup.
-        if let Ok(marker) = state.new_run(&report.run_id) {
+        if let Ok(marker) = state.new_run(&report.run_id, cgroups) {
             marker.leave();
         }
     }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
-use crate::sandbox::cgroup::{Found, reclaim};
+use crate::sandbox::cgroup::{Found, reclaim, reclaim_in};
 use crate::sandbox::tree::remove_tree;
 use crate::sys::lock::{try_lock_byte, unlock_byte};
 
@@ -56,8 +56,9 @@ pub struct Run {
     settled: bool,
 }
 
-/// Bytes of a line of the ledger: a run id, filled up with zeroes.
-const LINE: usize = 64;
+/// Bytes of a line of the ledger: a run id and, on cgroup v2, a space and the directory in which the run's cgroup lies (a later session of
+/// the same user may have another one, or none); filled up with zeroes.
+const LINE: usize = 512;
 
 /// What [`State::sweep`] did.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -160,7 +161,12 @@ impl State {
     }
 
     /// Enters run `id` into the ledger.
-    pub fn new_run(&self, id: &str) -> Result<Run, StateError> {
+    pub fn new_run(&self, id: &str, cgroups: &Found) -> Result<Run, StateError> {
+        let text = match cgroups.place() {
+            Some(place) => format!("{id} {}", place.display()),
+            None => id.to_owned(),
+        };
+
         let fail = |source: io::Error| StateError::Io { path: self.ledger.clone(), source };
         let ledger = self.open_ledger().map_err(fail)?;
         for line in 0..u32::MAX {
@@ -172,7 +178,7 @@ impl State {
                 unlock_byte(ledger.as_fd(), line).map_err(fail)?;
                 continue;
             }
-            write_line(ledger.as_fd(), line, id.as_bytes()).map_err(fail)?;
+            write_line(ledger.as_fd(), line, text.as_bytes()).map_err(fail)?;
             return Ok(Run {
                 path: self.path.join(id),
                 dir: None,
@@ -205,8 +211,8 @@ impl State {
                 continue;
             }
             // Read again: its run may have ended well in between.
-            if let Ok(Some(id)) = read_line(ledger.as_fd(), line) {
-                match self.clean_up(cgroups, &id) {
+            if let Ok(Some((id, place))) = read_line(ledger.as_fd(), line) {
+                match self.clean_up(cgroups, &id, place.as_deref()) {
                     Ok(()) => {
                         swept.removed += 1;
                         let _ = write_line(ledger.as_fd(), line, b"");
@@ -219,8 +225,12 @@ impl State {
         swept
     }
 
-    fn clean_up(&self, cgroups: &Found, id: &str) -> Result<(), String> {
-        reclaim(cgroups, id).map_err(|e| e.to_string())?;
+    fn clean_up(&self, cgroups: &Found, id: &str, place: Option<&Path>) -> Result<(), String> {
+        match place {
+            Some(place) => reclaim_in(place, id),
+            None => reclaim(cgroups, id),
+        }
+        .map_err(|e| e.to_string())?;
         remove_tree(self.runs.as_fd(), OsStr::new(id))
             .map_err(|e| format!("cannot remove {}: {e}", self.path.join(id).display()))
     }
@@ -232,19 +242,25 @@ impl State {
     }
 }
 
-/// The run id in a line; `None` when the line is free. Anything else than a run id is nobody's.
-fn read_line(ledger: BorrowedFd<'_>, line: u32) -> io::Result<Option<String>> {
+/// The run id in a line, and where its cgroup is; `None` when the line is free. Anything else than a run id is nobody's.
+fn read_line(ledger: BorrowedFd<'_>, line: u32) -> io::Result<Option<(String, Option<PathBuf>)>> {
     let mut buf = [0; LINE];
     let n = rustix::io::pread(ledger, &mut buf, u64::from(line) * LINE as u64)?;
     let text = buf[..n].split(|&b| b == 0).next().unwrap_or_default();
-    let id = std::str::from_utf8(text).ok().filter(|t| t.starts_with("run_"));
-    Ok(id.filter(|t| t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')).map(str::to_owned))
+    let Ok(text) = std::str::from_utf8(text) else { return Ok(None) };
+    let (id, place) = match text.split_once(' ') {
+        Some((id, place)) => (id, Some(PathBuf::from(place))),
+        None => (text, None),
+    };
+    let plain = |t: &str| t.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    Ok((id.starts_with("run_") && plain(id)).then(|| (id.to_owned(), place)))
 }
 
 fn write_line(ledger: BorrowedFd<'_>, line: u32, text: &[u8]) -> io::Result<()> {
     let mut buf = [0; LINE];
-    let n = text.len().min(LINE);
-    buf[..n].copy_from_slice(&text[..n]);
+    // A line that is full to the brim would have lost its end.
+    let space = buf.get_mut(..text.len()).filter(|_| text.len() < LINE).ok_or(io::ErrorKind::InvalidInput)?;
+    space.copy_from_slice(text);
     let written = rustix::io::pwrite(ledger, &buf, u64::from(line) * LINE as u64)?;
     if written == LINE { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
@@ -266,13 +282,13 @@ mod tests {
     fn a_live_run_survives_the_sweep_and_a_dead_one_goes() {
         let tmp = tempfile::tempdir().unwrap();
         let state = State::open_at(&tmp.path().join("creel")).unwrap();
-        let mut live = state.new_run("run_live").unwrap();
-        let mut dead = state.new_run("run_dead").unwrap();
+        let mut live = state.new_run("run_live", &none()).unwrap();
+        let mut dead = state.new_run("run_dead", &none()).unwrap();
         live.make(&["a"]).unwrap();
         dead.make(&["a", "a/b"]).unwrap();
         dead.leave();
         // A dead run's line is not taken over before it was swept.
-        let other = state.new_run("run_other").unwrap();
+        let other = state.new_run("run_other", &none()).unwrap();
         let swept = state.sweep(&none(), 100);
         assert_eq!(swept, Swept { removed: 1, failed: vec![] });
         assert!(live.path.join("a").is_dir());

@@ -196,3 +196,8 @@ pub fn reclaim(found: &Found, run_id: &str) -> Result<(), CgroupError> {
         Found::None { .. } => Ok(()),
     }
 }
+
+/// [`reclaim`] for a cgroup v2 whose parent is `place`, as [`Found::place`] gave it.
+pub fn reclaim_in(place: &std::path::Path, run_id: &str) -> Result<(), CgroupError> {
+    files::reclaim_dir(&place.join(run_id))
+}

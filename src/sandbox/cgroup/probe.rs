@@ -29,6 +29,14 @@ impl Found {
         }
     }
 
+    /// On v2, the directory in which the cgroups of runs lie.
+    pub fn place(&self) -> Option<PathBuf> {
+        match self {
+            Found::V2(host) => Some(host.ours()),
+            Found::V1(_) | Found::None { .. } => None,
+        }
+    }
+
     /// The word for the report: which backend holds `kind`.
     pub fn holder(&self) -> &'static str {
         match self {
