@@ -73,7 +73,8 @@ fn options() {
         &["--memroy", "1g", "good.py"],
         &["unexpected argument '--memroy'", "did you mean --memory?", see],
     );
-    place.says(&["good.py", "a"], &["unexpected argument 'a'", "arguments of the program after --", see]);
+    place
+        .says(&["good.py", "a"], &["unexpected argument 'a'", "arguments of the program come after --", see]);
     place.says(&["-x"], &["unexpected argument '-x'", see]);
     place.says(&["good.py", "-c", "1"], &["cannot be used with", see]);
     place.says(&["good.py", "--image"], &["a value is required for '--image <NAME>'", see]);

@@ -209,3 +209,28 @@ fn the_other_arguments() {
         subject.expect("setsockopt", &[3, 1, 31], ALLOW);
     }
 }
+
+/// Init has the payload's uid: whoever may make it idle or pin it can make a finished run look like a timeout.
+#[test]
+fn the_schedule_and_limits_of_init_are_out_of_reach() {
+    let by_pid = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"];
+    let by_kind = [("setpriority", 0), ("ioprio_set", 1)]; // PRIO_PROCESS, IOPRIO_WHO_PROCESS
+    for subject in Subject::both(DEFAULT).into_iter().chain(Subject::both(STRICT)) {
+        // A pid is an int: the kernel drops the high half.
+        for high in [0, 1 << 32, HIGH, 0xffff_ffff_0000_0000] {
+            for (pid, verdict) in [(0, ALLOW), (1, EPERM), (2, ALLOW), (257, ALLOW), (0x8000_0001, ALLOW)]
+                .into_iter()
+                .chain([(0x1_0001, ALLOW), (0xffff_ffff, ALLOW)])
+            {
+                for name in by_pid {
+                    subject.expect(name, &[pid | high, 1, 1, 1], verdict);
+                    subject.expect(name, &[pid | high, 0, 0, 0], verdict);
+                }
+                for (name, process) in by_kind {
+                    subject.expect(name, &[process | high, pid | high, 19], verdict);
+                    subject.expect(name, &[process, pid | high, 0], verdict);
+                }
+            }
+        }
+    }
+}

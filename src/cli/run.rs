@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use super::refusal::REFUSED;
+use super::refusal::{HOST_FAULT, REFUSED, Refusal};
 use super::run_args::{RunArgs, resolve};
 use crate::executor::report::{Category, Report, ReportError};
 use crate::sys;
@@ -11,12 +11,15 @@ use crate::text::one_line;
 
 /// Carries the command out: the program's output and a summary line, or one JSON report.
 pub fn main(args: RunArgs) -> ExitCode {
+    let json = args.json;
+    if let Err(refusal) = enough_descriptors() {
+        return refusal.report();
+    }
     // Whatever the caller left open stays out of the sandbox (CVE-2024-21626), and no stream of ours lands on 0, 1 or 2 by accident.
     if sys::fds::ensure_std().and_then(|()| sys::fds::cloexec_from_3()).is_err() {
         eprintln!("creel: cannot put the standard streams in order: is /dev/null there?");
         return ExitCode::from(125);
     }
-    let json = args.json;
     let request = match resolve(args) {
         Ok(request) => request,
         Err(refusal) => {
@@ -43,9 +46,38 @@ pub fn main(args: RunArgs) -> ExitCode {
     } else {
         writeln!(std::io::stderr(), "{}", summary(&report, &output_dir.display().to_string()))
     };
-    // A caller that closed its end does not change how the run ended.
-    drop(written);
-    ExitCode::from(code)
+    match written.and_then(|()| std::io::stdout().flush()) {
+        // A caller that closed its end does not change how the run ended.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            // An answer that is lost is not a success.
+            let _ = writeln!(std::io::stderr(), "creel: cannot write the report: {e}");
+            ExitCode::from(HOST_FAULT)
+        }
+        _ => ExitCode::from(code),
+    }
+}
+
+/// Descriptors that a run needs at once, with every skill and mount a bundle may have.
+const DESCRIPTORS: u64 = 512;
+/// And the fewest with which an ordinary one works.
+const DESCRIPTORS_LEAST: u64 = 96;
+
+/// Raises the soft limit of open files as far as needed and allowed.
+fn enough_descriptors() -> Result<(), Refusal> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|soft| soft < DESCRIPTORS) {
+        let raised = limit.maximum.map_or(DESCRIPTORS, |hard| hard.min(DESCRIPTORS));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(n) if n < DESCRIPTORS_LEAST => Err(Refusal::new(
+            "host.nofile",
+            format!("only {n} files may be open at once, and a run needs {DESCRIPTORS_LEAST}"),
+        )
+        .hint("raise the limit: ulimit -n 1024")),
+        _ => Ok(()),
+    }
 }
 
 /// One line for a person: how it ended, how long it took, what was produced and where.

@@ -54,9 +54,9 @@ fn refusal(error: &clap::Error, args: &[std::ffi::OsString]) -> Refusal {
             let message = format!("unexpected argument {}", quoted(name));
             match context(ContextKind::SuggestedArg) {
                 Some(known) => refuse(format!("{message}; did you mean {known}?")),
-                None if command == Some("run") => refuse(format!(
-                    "{message}; options stand before the script, arguments of the program after --"
-                )),
+                None if command == Some("run") => {
+                    refuse(format!("{message}; arguments of the program come after --"))
+                }
                 None => refuse(message),
             }
         }

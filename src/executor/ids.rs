@@ -1,10 +1,13 @@
 //! Host ids for sandboxes: each live one has an id of its own, so that two payloads never share a user on the host.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::sandbox::spec::Ids;
 use crate::sys::lock::try_lock_byte;
@@ -49,22 +52,35 @@ pub fn lease() -> io::Result<Lease> {
     Err(io::Error::other("all host ids for sandboxes are in use"))
 }
 
+/// Opens the lock file, making it and its directory when missing. The directory must be ours alone, or another user could hold or replace
+/// the locks.
 fn open(path: &Path) -> io::Result<OwnedFd> {
-    let open =
-        || OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-    match open() {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            if let Some(dir) = path.parent() {
-                match DirBuilder::new().mode(0o700).create(dir) {
-                    Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                    other => other?,
-                }
+    let dir = path.parent().unwrap_or(path);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = match rustix::fs::open(dir, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            match DirBuilder::new().mode(0o700).create(dir) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                other => other?,
             }
-            open()
+            rustix::fs::open(dir, flags, Mode::empty())
         }
         other => other,
+    };
+    let dir_fd = match opened {
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(io::Error::other("it is not a directory of its own")),
+        other => other?,
+    };
+    let stat = rustix::fs::fstat(&dir_fd)?;
+    if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+        return Err(io::Error::other("it belongs to another user or others may write to it: remove it"));
     }
-    .map(OwnedFd::from)
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let name = path.file_name().unwrap_or_default();
+    match rustix::fs::openat(&dir_fd, name, flags, Mode::from_raw_mode(0o600)) {
+        Err(Errno::LOOP) => Err(io::Error::other("uids.lock in it is a symlink: remove it")),
+        other => Ok(other?),
+    }
 }
 
 #[cfg(test)]

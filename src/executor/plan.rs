@@ -14,6 +14,7 @@ use crate::profile::fit::fit_tmpfs;
 use crate::sandbox::cgroup::{CgroupLimits, Found};
 use crate::sandbox::disk::DiskHold;
 use crate::sandbox::spec::{Command, Ids, NOFILE, Scratch, Shown};
+use crate::units::MEMORY_MIN;
 
 /// The limits that this host's cgroups can hold; what they can't, the caller has allowed to stay open.
 pub fn cgroup_limits(request: &Request, cgroups: &Found) -> CgroupLimits {
@@ -26,9 +27,17 @@ pub fn cgroup_limits(request: &Request, cgroups: &Found) -> CgroupLimits {
 }
 
 /// An image's own limits can lower those of the request, never raise them.
-pub fn lower(request: &mut Request, image: &Image) {
+pub fn lower(request: &mut Request, image: &Image) -> Result<(), Stop> {
     let l = &mut request.limits;
     let before = l.memory;
+    if let Some(memory) = image.limits.memory.filter(|&m| m < MEMORY_MIN) {
+        return Err(Stop::rejected(
+            "image.limit_refused",
+            format!(
+                "the image's memory limit of {memory} bytes is below the least that a program starts with, {MEMORY_MIN}"
+            ),
+        ));
+    }
     l.memory = image.limits.memory.map_or(l.memory, |m| m.min(l.memory));
     l.pids = image.limits.pids.map_or(l.pids, |p| p.min(l.pids));
     l.cpu_millis = image.limits.cpu_millis.map_or(l.cpu_millis, |c| c.min(l.cpu_millis));
@@ -37,6 +46,7 @@ pub fn lower(request: &mut Request, image: &Image) {
     {
         request.notes.push(note);
     }
+    Ok(())
 }
 
 /// What is executed, where, with which environment.

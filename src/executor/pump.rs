@@ -37,6 +37,8 @@ pub struct Ended {
     pub outputs: Option<OwnedFd>,
     pub stdout: Kept,
     pub stderr: Kept,
+    /// Why our standard output or error did not take what the program wrote.
+    pub lost: Option<io::Error>,
     /// The signal that cancelled the run.
     pub signal: Option<i32>,
     /// Exit code of the launcher, when it ended by itself.
@@ -84,8 +86,13 @@ impl Pump {
             if over.is_some() && at[0].is_none() && at[1].is_none() {
                 break;
             }
-            if poll(&mut fds, None).is_err() {
-                continue;
+            // Who cancels does not wait for a reader that is stuck.
+            let hurry = over.is_some() && signal.is_some();
+            let at_once = rustix::event::Timespec::default();
+            match poll(&mut fds, hurry.then_some(&at_once)) {
+                Ok(0) if hurry => break,
+                Ok(_) => {}
+                Err(_) => continue,
             }
             let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
             drop(fds);
@@ -131,6 +138,7 @@ impl Pump {
             }
         }
         Ended {
+            lost: self.stdout.lost.take().or(self.stderr.lost.take()),
             outcome,
             started,
             over: over.unwrap_or_else(Instant::now),

@@ -87,13 +87,14 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         stop(e.code(), e.to_string())
     })?;
     request.notes.append(&mut image.notes);
-    lower(request, &image);
+    lower(request, &image)?;
+    report.limits = request.limits.clone();
     let command = command(request, &image)?;
     let program = command.argv[0].to_string_lossy().into_owned();
     let state = State::open().map_err(state_error)?;
     let swept = state.sweep(&cgroups, SWEEP);
     if swept.removed > 0 {
-        report.notes.push(format!("cleaned up after {} earlier runs that were killed", swept.removed));
+        report.notes.push(format!("cleaned up after earlier runs that were killed: {}", swept.removed));
     }
     report.notes.extend(swept.failed);
     let lease =
@@ -180,7 +181,13 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     if stop.is_none() {
         settle(report, &ended, &program);
     }
-    let stop = stop.or_else(|| collect(report, request, &ended, owner).err());
+    let stop = stop.or_else(|| collect(report, request, &ended, owner).err()).or_else(|| {
+        let e = ended.lost.take()?;
+        Some(Stop::host(
+            "host.output",
+            format!("cannot write the program's output to the standard output or error: {e}"),
+        ))
+    });
     (report.stdout, report.stdout_bytes, report.stdout_truncated) = std::mem::take(&mut ended.stdout);
     (report.stderr, report.stderr_bytes, report.stderr_truncated) = std::mem::take(&mut ended.stderr);
 

@@ -32,8 +32,9 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
         End::Oom => {
             report.exit_code = Some(-2);
             let m = report.limits.memory;
-            let message =
-                format!("the kernel killed for memory at the limit of {m} bytes; --memory raises it");
+            let message = format!(
+                "the kernel killed for memory at the limit of {m} bytes, files in tmpfs included; raise --memory, or the image's own limit"
+            );
             fail(report, Category::Oom, "run.oom", message);
         }
         End::Cancelled => {
@@ -91,7 +92,7 @@ fn exited(report: &mut Report, status: Option<i32>) {
             report,
             Category::PolicyKill,
             "policy.seccomp",
-            "killed for a system call that the filter forbids",
+            "ended by SIGSYS, as the filter ends a program for a forbidden call",
         );
     }
 }

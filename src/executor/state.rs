@@ -21,7 +21,9 @@ use crate::sys::lock::{try_lock_byte, unlock_byte};
 
 #[derive(Debug, Error)]
 pub enum StateError {
-    #[error("cannot use the state directory {path}: {source}")]
+    #[error(
+        "cannot use the state directory {path}: {source}; name another one with CREEL_STATE_DIR, or mend this one"
+    )]
     Io { path: PathBuf, source: io::Error },
     #[error(
         "the state directory {path} belongs to uid {owner} or others may write to it: give it to this user, mode 0700"

@@ -27,6 +27,8 @@ pub struct Output {
     pending: Vec<u8>,
     kept: Vec<u8>,
     total: u64,
+    /// Why our own end does not take the output any more, unless its reader just left.
+    pub lost: Option<io::Error>,
 }
 
 #[derive(Debug)]
@@ -44,7 +46,10 @@ impl Output {
             let file = rustix::fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
             Sink { fd, at_once: if file { CHUNK } else { ATOMIC } }
         });
-        Ok((Output { pipe: Some(read), sink, pending: Vec::new(), kept: Vec::new(), total: 0 }, write))
+        Ok((
+            Output { pipe: Some(read), sink, pending: Vec::new(), kept: Vec::new(), total: 0, lost: None },
+            write,
+        ))
     }
 
     /// What the loop must wait for: readable input, or a sink that takes more. `None` when the stream is over.
@@ -88,8 +93,11 @@ impl Output {
         match rustix::io::write(sink.fd, &self.pending[..n]) {
             Ok(n) => drop(self.pending.drain(..n)),
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => {
+            Err(e) => {
                 // Our reader is gone (`creel run … | head`): the payload sees the same on its side, as it would without a sandbox.
+                if e != Errno::PIPE {
+                    self.lost = Some(e.into());
+                }
                 self.pending.clear();
                 self.sink = None;
                 self.pipe = None;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
@@ -85,26 +86,67 @@ pub fn over_limit(
     None
 }
 
-/// Bytes of files that belong to `owner`, have no name any more, take disk space, and are held open or mapped by one of `pids`: writing into a
-/// deleted file must not go round the limit. (One that only lies in an unread socket message escapes this; SECURITY.md.)
-pub fn unlinked_bytes(pids: &[i32], owner: u32) -> u64 {
-    let mut seen = HashSet::new();
-    let mut bytes = 0;
-    for pid in pids {
-        for table in ["fd", "map_files"] {
-            let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{table}")) else { continue };
-            for entry in entries.flatten() {
-                // Through the link to the file itself, without opening it.
-                let Ok(stat) = rustix::fs::stat(entry.path()) else { continue };
-                let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-                let unlinked = regular && stat.st_nlink == 0 && stat.st_uid == owner;
-                if unlinked && seen.insert((stat.st_dev, stat.st_ino)) && !in_memory(&entry.path()) {
-                    bytes += stat.st_blocks as u64 * 512;
+/// Time that one look may spend on open and mapped files: how many there are is the program's to decide.
+const SCAN: Duration = Duration::from_millis(20);
+
+/// The search for files of `owner` that have no name any more, take disk space, and are held open or mapped: writing into a deleted file must not
+/// go round the limit. It goes on from look to look where its time ran out. (A file that only lies in an unread socket message escapes it;
+/// SECURITY.md.)
+#[derive(Debug, Default)]
+pub struct Unlinked {
+    /// What this round has found, and how far it has come: processes that are through.
+    seen: HashSet<(u64, u64)>,
+    bytes: u64,
+    through: HashSet<i32>,
+    /// Whether this round had to leave out a part of a process's files.
+    cut: bool,
+    /// What the last whole round found.
+    last: u64,
+}
+
+impl Unlinked {
+    /// Looks at `pids` for a while; the bytes known so far. The second value: whether that is all there is.
+    pub fn look(&mut self, pids: &[i32], owner: u32) -> (u64, bool) {
+        let until = Instant::now() + SCAN;
+        for &pid in pids {
+            if self.through.contains(&pid) {
+                continue;
+            }
+            // Descriptors are few (RLIMIT_NOFILE) and come first; mappings may be very many.
+            for table in ["fd", "map_files"] {
+                let Ok(entries) = fs::read_dir(format!("/proc/{pid}/{table}")) else { continue };
+                for entry in entries.flatten() {
+                    self.count(&entry.path(), owner);
+                    if Instant::now() > until {
+                        self.through.insert(pid);
+                        self.cut = true;
+                        return (self.bytes.max(self.last), false);
+                    }
                 }
             }
+            self.through.insert(pid);
+        }
+        let whole = !std::mem::take(&mut self.cut);
+        self.last = std::mem::take(&mut self.bytes);
+        self.seen.clear();
+        self.through.clear();
+        (self.last, whole)
+    }
+
+    fn count(&mut self, path: &Path, owner: u32) {
+        // Through the link to the file itself, without opening it.
+        let Ok(stat) = rustix::fs::stat(path) else { return };
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let unlinked = regular && stat.st_nlink == 0 && stat.st_uid == owner;
+        if unlinked && self.seen.insert((stat.st_dev, stat.st_ino)) && !in_memory(path) {
+            self.bytes += stat.st_blocks as u64 * 512;
         }
     }
-    bytes
+}
+
+/// Bytes that are free on the file system of `dir`.
+pub fn free_bytes(dir: BorrowedFd<'_>) -> u64 {
+    rustix::fs::fstatfs(dir).map_or(0, |s| s.f_bavail.saturating_mul(s.f_bsize as u64))
 }
 
 /// Whether a file lies on a tmpfs, whose pages the memory limit counts.

@@ -104,10 +104,7 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let group = Group::create(&spec.cgroup, &spec.run_id)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
-    // A hard core limit of 0, as sudo sets it, would let a piped core_pattern run (setup.rs): raised where we may, which needs
-    // CAP_SYS_RESOURCE on the host.
-    let core = rustix::process::Rlimit { current: Some(1), maximum: Some(1) };
-    let _ = rustix::process::setrlimit(rustix::process::Resource::Core, core);
+    free_of_callers_limits();
     let mut keep = vec![control.as_raw_fd(), spec.place.as_raw_fd()];
     keep.extend(spec.run_dir.iter().map(AsRawFd::as_raw_fd));
     keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
@@ -133,6 +130,19 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
             Err(e)
         }
     }
+}
+
+/// The caller's own resource limits are not the program's: each goes up to what the caller may set, without bound for who has
+/// CAP_SYS_RESOURCE on the host. A hard core limit of 0, as sudo sets it, would let a piped core_pattern run (setup.rs).
+fn free_of_callers_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    for what in [Resource::As, Resource::Data, Resource::Fsize, Resource::Cpu, Resource::Rss] {
+        if setrlimit(what, Rlimit { current: None, maximum: None }).is_err() {
+            let hard = getrlimit(what).maximum;
+            let _ = setrlimit(what, Rlimit { current: hard, maximum: hard });
+        }
+    }
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
 }
 
 fn run(spec: &mut Spec, control: &OwnedFd, own: &mut Own) -> Result<Outcome, StepError> {

@@ -10,7 +10,7 @@ use super::template::{StepError, step};
 use crate::sys::mount::{MountAttr, set_attr};
 
 /// Covered with an empty, unreadable-as-data `/dev/null` of ours (the OCI default list, and what else leaks).
-const HIDDEN: [&str; 10] = [
+const HIDDEN: [&str; 13] = [
     "/proc/kcore",
     "/proc/keys",
     "/proc/key-users",
@@ -21,6 +21,10 @@ const HIDDEN: [&str; 10] = [
     "/proc/interrupts",
     "/proc/config.gz",
     "/proc/sysrq-trigger",
+    // Other runs' locks, with their host ids; what the host booted with, and loads.
+    "/proc/locks",
+    "/proc/cmdline",
+    "/proc/modules",
 ];
 
 /// Shown read-only, whatever their file modes say (CVE-2022-0811).

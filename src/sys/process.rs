@@ -125,7 +125,11 @@ pub fn ordinary_scheduling() -> io::Result<()> {
     // SAFETY: plain integers and a structure that lives through the call.
     unsafe {
         let policy = check(libc::sched_getscheduler(0).into())? as i32;
-        if policy & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER {
+        // Batch and idle scheduling are below the ordinary: they may stay, and an idle task may not even leave.
+        if matches!(
+            policy & !libc::SCHED_RESET_ON_FORK,
+            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
+        ) {
             let param = libc::sched_param { sched_priority: 0 };
             check(libc::sched_setscheduler(0, libc::SCHED_OTHER, &param).into())?;
         }

@@ -196,7 +196,15 @@ impl Dir {
             }
             other => other?,
         }
-        Ok(Dir { parent: open_dir(&ours)?, dir: open_dir(&path)?, path })
+        let opened = open_dir(&ours).and_then(|parent| Ok((parent, open_dir(&path)?)));
+        match opened {
+            Ok((parent, dir)) => Ok(Dir { parent, dir, path }),
+            Err(e) => {
+                // Nobody else would know of it.
+                let _ = std::fs::remove_dir(&path);
+                Err(e)
+            }
+        }
     }
 
     fn write(&self, file: &str, value: &str) -> Result<(), CgroupError> {

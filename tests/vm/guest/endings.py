@@ -190,7 +190,7 @@ def the_next_run_cleans_too():
     process.communicate(timeout=WAIT)
     until(lambda: not left_alive(), "the end of the sandbox")
     report = run("-c", "pass").ok()
-    assert any("cleaned up after 1 earlier" in note for note in report["notes"]), report
+    assert any("earlier runs that were killed: 1" in note for note in report["notes"]), report
     nothing_left()
 
 
