@@ -15,7 +15,7 @@ use super::template::{StepError, step};
 use crate::sys;
 use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
 
-/// What init sends when the payload has ended: wait status and CPU time in microseconds, both little-endian.
+/// What init sends when the payload has ended and everything else in the sandbox is dead: wait status and CPU time in microseconds, both little-endian.
 pub const RESULT_LEN: usize = 12;
 
 /// What init and the payload inherit besides the plan.
@@ -66,20 +66,24 @@ pub fn main(
     if poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP) {
         exit_now(1)
     }
-    loop {
+    let result = loop {
         match sys::process::wait_any() {
             Ok(Some(ended)) if ended.pid == main => {
                 let mut result = [0; RESULT_LEN];
                 result[..4].copy_from_slice(&ended.status.to_le_bytes());
                 result[4..].copy_from_slice(&ended.cpu_us.to_le_bytes());
-                let _ = channel::send(ends.control.as_fd(), &result, &[]);
-                // The end of PID 1 kills all that is left in its pid namespace.
-                exit_now(0)
+                break result;
             }
             Ok(Some(_)) => {}
             _ => exit_now(1),
         }
-    }
+    };
+    // The end of the main process is the end of all. Nobody escapes: who has a SIGKILL pending can't fork, and orphans come here.
+    let _ = sys::process::kill_all_others();
+    while let Ok(Some(_)) = sys::process::wait_any() {}
+    // Now everything but this process is dead. Its own end, with that of the namespaces, need not be waited for to tell so.
+    let _ = channel::send(ends.control.as_fd(), &result, &[]);
+    exit_now(0)
 }
 
 fn give_up_everything(may_setgroups: bool) -> std::io::Result<()> {

@@ -19,7 +19,7 @@ use super::run_dirs::{Places, RunDirs, reopened};
 use super::setup::{self, Plan};
 use super::spec::{INSIDE_ID, Ids, Spec};
 use super::template::{StepError, Template, step};
-use super::watch::{Watch, Watched};
+use super::watch::{self, Watch, Watched};
 use crate::sys;
 use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
 use crate::sys::userns::IdMap;
@@ -58,12 +58,15 @@ fn main(mut spec: Spec, control: OwnedFd) -> ! {
             exit_now(0)
         }
     };
-    let outcome = match run(&mut spec, &control, &mut own) {
+    let mut init = None;
+    let outcome = match run(&mut spec, &control, &mut own, &mut init) {
         Ok(outcome) => outcome,
         Err(e) => failed(e),
     };
     tell(&control, &Event::Ended(outcome));
-    exit_now(if own.group.remove().is_ok() { 0 } else { LEFT_BEHIND })
+    // init may still be on its way out, with the namespaces; the caller harvests meanwhile.
+    let gone = init.is_none_or(|pidfd| watch::kill(&own.group, &pidfd));
+    exit_now(if own.group.remove().is_ok() && gone { 0 } else { LEFT_BEHIND })
 }
 
 fn failed(e: StepError) -> Outcome {
@@ -145,7 +148,12 @@ fn free_of_callers_limits() {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) });
 }
 
-fn run(spec: &mut Spec, control: &OwnedFd, own: &mut Own) -> Result<Outcome, StepError> {
+fn run(
+    spec: &mut Spec,
+    control: &OwnedFd,
+    own: &mut Own,
+    init: &mut Option<OwnedFd>,
+) -> Result<Outcome, StepError> {
     let Own { group, title, host } = own;
     // init first: it makes the remaining namespaces on one CPU while this process makes the trees on another.
     let (init_end, our_end) = step("make a socket", channel::pair())?;
@@ -204,15 +212,13 @@ fn run(spec: &mut Spec, control: &OwnedFd, own: &mut Own) -> Result<Outcome, Ste
         }
         Err(_) => (None, None),
     };
-    let mut kept = None;
     let on_start = || {
-        // While the program runs there is time for what would else delay the end: our trees and mount namespace go now, and the
-        // sandbox's mounts outlive init, whose death would wait for their end.
+        // While the program runs there is time for what would else delay the end: our trees and mount namespace go now.
         drop(trees);
-        kept = std::fs::File::open(format!("/proc/{pid}/ns/mnt")).ok();
         // An ordinary user may not go back; then the namespace ends with this process.
         let _ = rustix::thread::move_into_link_name_space(host.as_fd(), None);
     };
+    let pidfd = &*init.insert(pidfd);
     let watch = Watch { spec, group, dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
     let mut outcome = watch.until_the_end(prepared, on_start);
     let stats = group.stats();
@@ -221,8 +227,6 @@ fn run(spec: &mut Spec, control: &OwnedFd, own: &mut Own) -> Result<Outcome, Ste
     outcome.pids_peak = stats.pids_peak;
     outcome.owners_shown = owners_shown;
     outcome.paths_hidden = paths_hidden;
-    // Until the process ends.
-    std::mem::forget(kept);
     Ok(outcome)
 }
 

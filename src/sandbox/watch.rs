@@ -36,7 +36,7 @@ pub struct Watch<'a> {
     pub dirs: Option<Watched>,
     /// init
     pub pid: i32,
-    pub pidfd: OwnedFd,
+    pub pidfd: &'a OwnedFd,
     pub init: OwnedFd,
     /// From the payload: why it could not start, or end of file when its program runs.
     pub report: OwnedFd,
@@ -96,7 +96,8 @@ impl Watch<'_> {
                 on_start();
             }
         }
-        let gone = self.kill();
+        // After init's word there is nothing left to kill; its own end is waited for later.
+        let gone = matches!(state.end, Some(End::Exited)) || self.kill();
         let oom_kills = self.group.oom_kills();
         let mut end = state.end.unwrap_or(End::Lost("no end was seen".into()));
         // Whoever ended by itself or got lost while the kernel killed for memory, ended for memory.
@@ -147,7 +148,7 @@ impl Watch<'_> {
             OomWatch::Priority(fd) => Some((fd, PollFlags::PRI)),
             OomWatch::Nothing => None,
         };
-        let mut fds = vec![PollFd::new(&self.pidfd, PollFlags::IN), PollFd::new(self.caller, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&self.init, PollFlags::IN), PollFd::new(self.caller, PollFlags::IN)];
         let report_at = state.report_open.then(|| {
             fds.push(PollFd::new(&self.report, PollFlags::IN));
             fds.len() - 1
@@ -236,7 +237,7 @@ impl Watch<'_> {
         }
     }
 
-    /// init is dead, and with it everything in the sandbox; its last word lies in the socket, if it had one.
+    /// init has said that everything else is dead, or has died without a word.
     fn hear_init(&self, state: &mut State) {
         let data =
             channel::receive(self.init.as_fd(), channel::SHORT).map(|(data, _)| data).unwrap_or_default();
@@ -281,19 +282,27 @@ impl Watch<'_> {
         state.next_look = Instant::now() + DISK_EVERY.max(cost * 4);
     }
 
-    /// Kills the whole sandbox and waits until it is gone: the end of PID 1 comes after the end of everything in its pid namespace
-    /// (pid_namespaces(7)). False when that does not happen in time.
     fn kill(&self) -> bool {
-        if !ready(&self.pidfd) {
-            self.group.kill();
-            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-            let wait = Timespec { tv_sec: KILL_WITHIN.as_secs() as i64, tv_nsec: 0 };
-            let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-            if !rustix::io::retry_on_intr(|| poll(&mut fds, Some(&wait))).is_ok_and(|n| n > 0) {
-                return false;
-            }
+        kill(self.group, self.pidfd)
+    }
+}
+
+/// Kills the whole sandbox and waits until it is gone: the end of PID 1 comes after the end of everything in its pid namespace
+/// (pid_namespaces(7)). False when that does not happen in time. Once it is gone, it stays so.
+pub fn kill(group: &Group, pidfd: &OwnedFd) -> bool {
+    let wait = Timespec { tv_sec: KILL_WITHIN.as_secs() as i64, tv_nsec: 0 };
+    if !ready(pidfd) {
+        group.kill();
+        let _ = pidfd_send_signal(pidfd, Signal::KILL);
+        let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+        if !rustix::io::retry_on_intr(|| poll(&mut fds, Some(&wait))).is_ok_and(|n| n > 0) {
+            return false;
         }
-        rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED)).is_ok()
+    }
+    match rustix::io::retry_on_intr(|| waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)) {
+        // Reaped before.
+        Ok(_) | Err(rustix::io::Errno::CHILD) => true,
+        Err(_) => false,
     }
 }
 

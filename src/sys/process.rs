@@ -171,6 +171,16 @@ pub fn wait_any() -> io::Result<Option<Ended>> {
     }
 }
 
+/// Sends SIGKILL to every process in the calling PID 1's namespace but itself (kill(2), pid -1).
+pub fn kill_all_others() -> io::Result<()> {
+    // Outside of a pid namespace of our own this would be a catastrophe.
+    if std::process::id() != 1 {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    // SAFETY: plain integers.
+    check(unsafe { libc::kill(-1, libc::SIGKILL) }.into()).map(drop)
+}
+
 /// Replaces the process image; returns only on failure.
 pub fn execve(path: &CStr, argv: &[CString], envp: &[CString]) -> io::Error {
     let ptrs = |v: &[CString]| -> Vec<*const libc::c_char> {
