@@ -101,7 +101,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         lease().map_err(|e| Stop::host("host.uid", format!("cannot take a host id from /run/creel: {e}")))?;
 
     let limits = &request.limits;
-    let disk = DiskHold::choose(limits, !request.allow_unenforced.contains(&LimitKind::Memory));
+    let disk = DiskHold::choose(limits, cgroups.missing(LimitKind::Memory).is_none());
     enforced(report, request, &cgroups, landlock_abi, &lease.ids, disk);
     let io_error =
         |what: &'static str| move |e: io::Error| Stop::host("host.io", format!("cannot {what}: {e}"));
