@@ -24,6 +24,7 @@ fn limits_as_root() {
         "the-launcher-sleeps",
         "disk-by-tmpfs",
         "disk-by-watcher",
+        "disk-by-project-quota",
         "office-profile",
         "an-unlimited-outsider-is-left-alone",
     ];

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access, statvfs};
@@ -9,6 +10,7 @@ use rustix::fs::{Access, access, statvfs};
 use super::Check;
 use crate::executor::state::{State, StateError};
 use crate::image::DEFAULT_PATH;
+use crate::sys::quota;
 use crate::text::quoted;
 
 /// Less free space than this is worth a word: it is the `/work` and `/outputs` of three runs of the default profile.
@@ -20,11 +22,22 @@ pub fn checks() -> Vec<Check> {
     if let Ok(path) = &location {
         checks.extend(free_space(path));
     }
-    checks.push(Check::ok(
-        "project quota",
-        "not used: a sized tmpfs or a watcher holds /work and /outputs (the report says which)",
-    ));
+    checks.push(Check::ok("project quota", quota_words(&location)));
     checks
+}
+
+/// What bounds `/work` and `/outputs` when they can't be a tmpfs; a run works either way.
+fn quota_words(location: &Result<PathBuf, StateError>) -> &'static str {
+    let there = |path: &PathBuf| {
+        // The state directory may not be there yet: its file system is that of its nearest ancestor.
+        let dir = path.ancestors().find_map(|p| std::fs::File::open(p).ok());
+        dir.is_some_and(|dir| quota::available(dir.as_fd(), crate::executor::ids::ROOT_ID))
+    };
+    if location.as_ref().is_ok_and(there) {
+        "there: it bounds /work and /outputs where memory is too small for a tmpfs"
+    } else {
+        "not there: a watcher bounds /work and /outputs where memory is too small for a tmpfs"
+    }
 }
 
 /// Programs that scripts are run with.

@@ -101,7 +101,8 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         lease().map_err(|e| Stop::host("host.uid", format!("cannot take a host id from /run/creel: {e}")))?;
 
     let limits = &request.limits;
-    let disk = DiskHold::choose(limits, cgroups.missing(LimitKind::Memory).is_none());
+    let disk =
+        DiskHold::choose(limits, cgroups.missing(LimitKind::Memory).is_none(), state.disk(), lease.ids);
     enforced(report, request, &cgroups, landlock_abi, &lease.ids, disk);
     let io_error =
         |what: &'static str| move |e: io::Error| Stop::host("host.io", format!("cannot {what}: {e}"));
@@ -133,7 +134,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         run.make(&[INPUTS]).map_err(state_error)?;
         Inputs::Staged
     };
-    if disk == DiskHold::Watch {
+    if disk != DiskHold::Tmpfs {
         run.make(&ON_DISK).map_err(state_error)?;
     }
     let duplicate = io_error("duplicate a descriptor");

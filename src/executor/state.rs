@@ -162,6 +162,11 @@ impl State {
         Ok(State { runs: dir, path: runs, ledger: path.join("ledger") })
     }
 
+    /// The file system that directories of runs lie on.
+    pub fn disk(&self) -> BorrowedFd<'_> {
+        self.runs.as_fd()
+    }
+
     /// Enters run `id` into the ledger.
     pub fn new_run(&self, id: &str, cgroups: &Found) -> Result<Run, StateError> {
         let text = match cgroups.place() {

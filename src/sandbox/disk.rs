@@ -8,29 +8,35 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
 
+use super::spec::Ids;
 use super::tree::{Usage, UsageBound, usage};
 use crate::limits::Limits;
+use crate::sys::quota;
 
 /// What bounds the disk of a run. Chosen once, before the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskHold {
     /// A tmpfs of the right size: its pages are memory of the run.
     Tmpfs,
+    /// A directory on the host's disk, bounded by a project quota of its file system.
+    Quota,
     /// A directory on the host's disk; the launcher looks at it again and again and ends the run at the limit.
     Watch,
 }
 
 impl DiskHold {
     /// Tmpfs where the memory limit holds and allows it: with `/work` and `/outputs` full to the brim, and the other tmpfs mounts half
-    /// full, something is left for the program. Then the bound is hard and the host's disk is not touched at all. Else the disk: what is
-    /// written there does not count as memory.
-    pub fn choose(limits: &Limits, memory_enforced: bool) -> DiskHold {
+    /// full, something is left for the program. Then the bound is hard and the host's disk is not touched at all. Else the disk, where what is
+    /// written does not count as memory: by quota where the file system of `disk` has it, else watched.
+    pub fn choose(limits: &Limits, memory_enforced: bool, disk: BorrowedFd<'_>, ids: Ids) -> DiskHold {
         let files = limits.work.saturating_add(output_capacity(limits));
         let others = (limits.tmp + limits.shm + limits.run) / 2;
         if memory_enforced && files.saturating_add(others) < limits.memory {
-            DiskHold::Tmpfs
-        } else {
-            DiskHold::Watch
+            return DiskHold::Tmpfs;
+        }
+        match projects(ids) {
+            Some((work, _)) if quota::available(disk, work) => DiskHold::Quota,
+            _ => DiskHold::Watch,
         }
     }
 
@@ -38,8 +44,17 @@ impl DiskHold {
     pub fn name(self) -> &'static str {
         match self {
             DiskHold::Tmpfs => "tmpfs",
+            DiskHold::Quota => "quota",
             DiskHold::Watch => "watcher",
         }
+    }
+}
+
+/// Project ids for `/work` and `/outputs` of a sandbox: its host id, which no other live one has, and the same in the next range.
+pub fn projects(ids: Ids) -> Option<(u32, u32)> {
+    match ids {
+        Ids::Own { user, .. } => Some((user, user + (1 << 16))),
+        Ids::Caller { .. } => None,
     }
 }
 

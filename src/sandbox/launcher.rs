@@ -15,7 +15,7 @@ use super::channel;
 use super::go::Go;
 use super::init::{self, Ends};
 use super::outcome::{End, Event, Order, Outcome};
-use super::run_dirs::{Places, RunDirs, reopened};
+use super::run_dirs::{Places, RunDirs, clear_quota, reopened};
 use super::setup::{self, Plan};
 use super::spec::{INSIDE_ID, Ids, Spec};
 use super::template::{StepError, Template, step};
@@ -65,6 +65,7 @@ fn main(mut spec: Spec, control: OwnedFd) -> ! {
     };
     tell(&control, &Event::Ended(outcome));
     // init may still be on its way out, with the namespaces; the caller harvests meanwhile.
+    clear_quota(&spec);
     let gone = init.is_none_or(|pidfd| watch::kill(&own.group, &pidfd));
     exit_now(if own.group.remove().is_ok() && gone { 0 } else { LEFT_BEHIND })
 }

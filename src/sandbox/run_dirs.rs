@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 
-use super::disk::{DiskHold, output_capacity, output_entries};
+use super::disk::{DiskHold, output_capacity, output_entries, projects};
 use super::mounts::{attach, bind, overlay, owned_tmpfs, place};
 use super::spec::{Ids, Inputs, Spec};
 use super::template::{StepError, Template, step};
+use crate::sys::quota;
 
 /// Directory of staged inputs in a run's directory.
 pub const INPUTS: &str = "inputs";
@@ -55,7 +56,7 @@ impl Places {
         };
         let disk = match spec.disk {
             DiskHold::Tmpfs => None,
-            DiskHold::Watch => Some(OnDisk {
+            DiskHold::Quota | DiskHold::Watch => Some(OnDisk {
                 files: again("files")?,
                 scratch: again("overlay")?,
                 work: open("files/work")?,
@@ -76,7 +77,12 @@ impl RunDirs {
         let empty = template.empty.as_fd();
         let mut dirs = match &places.disk {
             None => in_memory(spec, owner)?,
-            Some(disk) => on_disk(disk, owner, empty, spec.ids)?,
+            Some(disk) => {
+                if spec.disk == DiskHold::Quota {
+                    step("set the quota of the run", set_quota(disk, spec))?;
+                }
+                on_disk(disk, owner, empty, spec)?
+            }
         };
         if let Some((name, content)) = &spec.entry {
             step("write the program", write_file(dirs.work.as_fd(), name, content, 0o644, owner))?;
@@ -115,12 +121,41 @@ fn in_memory(spec: &Spec, owner: Option<u32>) -> Result<RunDirs, StepError> {
     Ok(RunDirs { work, outputs, binds, paths_hidden: true })
 }
 
+fn set_quota(disk: &OnDisk, spec: &Spec) -> io::Result<()> {
+    let Some((work, outputs)) = projects(spec.ids) else { return Err(io::ErrorKind::Unsupported.into()) };
+    let l = &spec.limits;
+    quota::limit(disk.work.as_fd(), work, l.work, l.work_files)?;
+    quota::limit(disk.work.as_fd(), outputs, output_capacity(l), output_entries(l))?;
+    quota::assign(disk.work.as_fd(), work)?;
+    quota::assign(disk.outputs.as_fd(), outputs)
+}
+
+/// Takes the limits away that [`RunDirs::make`] set, when the run is over.
+pub fn clear_quota(spec: &Spec) {
+    if let (DiskHold::Quota, Some(dir), Some((work, outputs))) =
+        (spec.disk, &spec.run_dir, projects(spec.ids))
+    {
+        // A limit that stays is overwritten by the next run with this id.
+        let _ = quota::limit(dir.as_fd(), work, 0, 0);
+        let _ = quota::limit(dir.as_fd(), outputs, 0, 0);
+    }
+}
+
 /// Both from the disk, through one overlay.
-fn on_disk(disk: &OnDisk, owner: Option<u32>, empty: BorrowedFd<'_>, ids: Ids) -> Result<RunDirs, StepError> {
+fn on_disk(
+    disk: &OnDisk,
+    owner: Option<u32>,
+    empty: BorrowedFd<'_>,
+    spec: &Spec,
+) -> Result<RunDirs, StepError> {
     for (name, dir) in [("/work", &disk.work), ("/outputs", &disk.outputs)] {
         step(format!("give {name} to the sandbox"), give(dir.as_fd(), owner))?;
     }
-    let over = overlay(&[empty], Some((disk.files.as_fd(), disk.scratch.as_fd())), ids.by_root());
+    // An overlay writes with the rights of who mounted it, and a quota does not bind root: under a quota the directories are bound.
+    let over = match spec.disk {
+        DiskHold::Quota => Err(io::ErrorKind::Unsupported.into()),
+        _ => overlay(&[empty], Some((disk.files.as_fd(), disk.scratch.as_fd())), spec.ids.by_root()),
+    };
     let top = match &over {
         Ok(tree) => {
             step("attach the overlay of the run", attach(tree.as_fd(), disk.files.as_fd()))?;

@@ -10,6 +10,7 @@ pub mod mount;
 pub mod net;
 pub mod privileges;
 pub mod process;
+pub mod quota;
 pub mod seccomp;
 pub mod signal;
 pub mod userns;

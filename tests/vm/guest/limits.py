@@ -1,6 +1,8 @@
 """As root on pure cgroup v2: the limits of memory, tasks, CPU and disk hold, and the report tells the truth about them."""
 
+import json
 import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -179,6 +181,50 @@ def disk_by_watcher():
     # too little memory for a tmpfs of that size; the state directory is one here, so the file itself counts as the run's memory
     report = run("--memory", "300m", "-c", code).expect("output_limit", 126, None).enforces_all()
     same(report["enforced"]["disk"], "watcher", report)
+    nothing_left()
+
+
+@check
+def disk_by_project_quota():
+    disk, state = pathlib.Path("/tmp/disk"), pathlib.Path("/tmp/quota")
+    with open(disk, "wb") as f:
+        f.truncate(256 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-O", "quota,project", "-E", "quotatype=prjquota", disk], check=True)
+    state.mkdir()
+    subprocess.run(["mount", "-o", "loop,prjquota", disk, state], check=True)
+    profile = pathlib.Path("/tmp/quota.toml")
+    profile.write_text('[limits]\nmemory = "100m"\nwork = "64m"\nwork_files = 100\noutput = "16m"\n')
+    os.environ["CREEL_STATE_DIR"] = str(state / "creel")
+    try:
+        code = """if True:
+            import errno, json, os
+            def fill(path, unlink):
+                n, f = 0, open(path, 'wb', buffering=0)
+                if unlink: os.unlink(path)
+                try:
+                    while n < 200: n += f.write(bytes(1 << 20)) >> 20
+                except OSError as e: return n, errno.errorcode[e.errno]
+                finally:
+                    f.close()
+                    if not unlink: os.unlink(path)
+            found = [fill('/work/f', False), fill('/work/f', True), fill('/outputs/f', True)]
+            try:
+                for n in range(200): open(f'/work/{n}', 'w').close()
+            except OSError as e: found.append([n < 100, errno.errorcode[e.errno]])
+            open('/outputs/o', 'w').write('x')
+            print(json.dumps(found))
+        """
+        report = run("--profile", str(profile), "-c", code).ok().enforces_all()
+        same(report["enforced"]["disk"], "quota", report)
+        work, deleted, outputs, files = json.loads(report["stdout"])
+        for (mb, why), least, most in ((work, 60, 64), (deleted, 60, 64), (outputs, 14, 18)):
+            assert least <= mb <= most and why == "EDQUOT", report["stdout"]
+        same(files, [True, "EDQUOT"])
+        same([p["path"] for p in report["produced"]], ["o"])
+        same(list((state / "creel/runs").iterdir()), [])
+    finally:
+        del os.environ["CREEL_STATE_DIR"]
+        subprocess.run(["umount", state], check=True)
     nothing_left()
 
 
