@@ -79,7 +79,6 @@ fn failed(e: StepError) -> Outcome {
         memory_peak: None,
         pids_peak: None,
         oom_kills: 0,
-        owners_shown: false,
         paths_hidden: false,
     }
 }
@@ -205,10 +204,9 @@ fn run(
             Go::send(our_end.as_fd(), &filter, trees.root.as_fd(), trees.dev.as_fd(), binds, &entrances);
         step("start init", sent)
     });
-    let (owners_shown, paths_hidden) =
-        made.as_ref().map_or((false, false), |t| (t.owners_shown, t.dirs.paths_hidden));
+    let paths_hidden = made.as_ref().is_ok_and(|t| t.dirs.paths_hidden);
     let (trees, dirs) = match made {
-        Ok(Trees { root, dev, dirs: RunDirs { work, outputs, binds, .. }, .. }) => {
+        Ok(Trees { root, dev, dirs: RunDirs { work, outputs, binds, .. } }) => {
             (Some((root, dev, binds)), Some(Watched { work, outputs }))
         }
         Err(_) => (None, None),
@@ -226,7 +224,6 @@ fn run(
     outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
     outcome.memory_peak = stats.memory_peak;
     outcome.pids_peak = stats.pids_peak;
-    outcome.owners_shown = owners_shown;
     outcome.paths_hidden = paths_hidden;
     Ok(outcome)
 }
@@ -236,7 +233,6 @@ struct Trees {
     root: OwnedFd,
     dev: OwnedFd,
     dirs: RunDirs,
-    owners_shown: bool,
 }
 
 impl Trees {
@@ -256,13 +252,13 @@ impl Trees {
         let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
         let dirs = RunDirs::make(spec, places, &template)?;
         let dev = template.clone_dev()?;
-        let (root, owners_shown) = give_identity(spec, init, &template)?;
-        Ok(Trees { root, dev, dirs, owners_shown })
+        let root = give_identity(spec, init, &template)?;
+        Ok(Trees { root, dev, dirs })
     }
 }
 
-/// Writes the identity maps of init and makes its root. The second value: whether owners are shown.
-fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<(OwnedFd, bool), StepError> {
+/// Writes the identity maps of init and makes its root.
+fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<OwnedFd, StepError> {
     let one = |inside, outside| IdMap { inside, outside, count: 1 };
     let written = match spec.ids {
         Ids::Own { user, root } => {

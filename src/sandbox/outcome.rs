@@ -32,8 +32,6 @@ pub struct Outcome {
     pub memory_peak: Option<u64>,
     pub pids_peak: Option<u64>,
     pub oom_kills: u64,
-    /// Whether files of the image show their owner (idmapped) or `nobody`.
-    pub owners_shown: bool,
     /// Whether `/proc/self/mountinfo` inside names no path of the host's for the run's own directories.
     pub paths_hidden: bool,
 }

@@ -102,12 +102,14 @@ impl Template {
         Ok(Template { empty, few, root, dev, layered })
     }
 
-    /// A detached copy of the image's root for one run. `userns` is the run's user namespace: files of host root then show as 0:0, else as
-    /// nobody; this changes what is shown, never who may do what. The second value says which.
-    pub fn clone_root(&self, userns: Option<BorrowedFd<'_>>) -> Result<(OwnedFd, bool), StepError> {
+    /// A detached copy of the image's root for one run. With `userns`, the run's user namespace, files of host root show as 0:0 where
+    /// the file systems have idmapped mounts, else as nobody's; this changes what is shown, never who may do what.
+    pub fn clone_root(&self, userns: Option<BorrowedFd<'_>>) -> Result<OwnedFd, StepError> {
         let root = step("clone the root", clone_tree(self.root.as_fd(), true))?;
-        let shown = self.layered || userns.is_some_and(|ns| set_idmap(root.as_fd(), true, ns).is_ok());
-        Ok((root, shown))
+        if let Some(userns) = userns.filter(|_| !self.layered) {
+            let _ = set_idmap(root.as_fd(), true, userns);
+        }
+        Ok(root)
     }
 
     /// A detached copy of the ready `/dev`.

@@ -97,7 +97,7 @@ impl Watch<'_> {
             }
         }
         // After init's word there is nothing left to kill; its own end is waited for later.
-        let gone = matches!(state.end, Some(End::Exited)) || self.kill();
+        let gone = matches!(state.end, Some(End::Exited)) || kill(self.group, self.pidfd);
         let oom_kills = self.group.oom_kills();
         let mut end = state.end.unwrap_or(End::Lost("no end was seen".into()));
         // Whoever ended by itself or got lost while the kernel killed for memory, ended for memory.
@@ -122,7 +122,6 @@ impl Watch<'_> {
             memory_peak: None,
             pids_peak: None,
             oom_kills,
-            owners_shown: false,
             paths_hidden: false,
         }
     }
@@ -280,10 +279,6 @@ impl Watch<'_> {
         // A fifth of one CPU at most, however many files there are.
         let cost = now.elapsed();
         state.next_look = Instant::now() + DISK_EVERY.max(cost * 4);
-    }
-
-    fn kill(&self) -> bool {
-        kill(self.group, self.pidfd)
     }
 }
 

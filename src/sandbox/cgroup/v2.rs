@@ -76,6 +76,11 @@ fn turn_on(dir: &Path, c: &str) -> bool {
     on() || (fs::write(&file, format!("+{c}")).is_ok() && on())
 }
 
+/// Whether the host has swap in use (proc_swaps(5): a head line, then one for each area).
+fn host_swaps() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
+}
+
 /// Whether this process may make cgroups in `dir` and move its own processes there.
 fn delegated(dir: &Path) -> bool {
     ["", "cgroup.procs", "cgroup.subtree_control"]
@@ -131,9 +136,9 @@ impl Group {
         if let Some(bytes) = limits.memory {
             self.write("memory.max", &bytes.to_string())?;
             self.write("memory.oom.group", "1")?;
-            // Absent when the kernel has no swap accounting or no swap at all: then there is nothing to limit.
+            // Absent when the kernel does not account for swap: harmless only where there is none.
             match write_at(&self.dir, "memory.swap.max", "0") {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound && !host_swaps() => {}
                 other => other.map_err(fail("limit the swap of", &self.path))?,
             }
             self.events = Some(
