@@ -19,6 +19,7 @@ mod files;
 pub mod host;
 mod layer;
 mod mounts;
+pub mod oci;
 mod process;
 mod python;
 mod skeleton;
