@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::sandbox::spec::Ids;
+use crate::sandbox::spec::{Ids, RANGE};
 use crate::sys::lock::try_lock_byte;
 
 /// The id that 0 inside is mapped to. No process ever runs as it. It and the range after it lie where neither useradd, subuid ranges nor
@@ -18,6 +18,9 @@ pub const ROOT_ID: u32 = 1_900_000_000;
 /// The first id for payloads, and how many there are.
 pub const FIRST_ID: u32 = ROOT_ID + 1;
 pub const COUNT: u32 = 65_535;
+/// The first id for builds, each of which has [`RANGE`] of them, and how many builds there may be at once.
+pub const FIRST_BUILD_ID: u32 = ROOT_ID + (1 << 20);
+pub const BUILDS: u32 = 16;
 
 /// One file for all state directories of this host; gone with a reboot, as are the sandboxes.
 const LOCKS: &str = "/run/creel/uids.lock";
@@ -50,6 +53,18 @@ pub fn lease() -> io::Result<Lease> {
         }
     }
     Err(io::Error::other("all host ids for sandboxes are in use"))
+}
+
+/// Takes a range of ids that no other live build has, as root.
+pub fn lease_range() -> io::Result<Lease> {
+    let file = open(Path::new(LOCKS))?;
+    for n in 0..BUILDS {
+        if try_lock_byte(file.as_fd(), COUNT + n)? {
+            let first = FIRST_BUILD_ID + n * RANGE;
+            return Ok(Lease { ids: Ids::Range { first }, lock: Some(file) });
+        }
+    }
+    Err(io::Error::other(format!("{BUILDS} builds are running: wait for one to end")))
 }
 
 /// Opens the lock file, making it and its directory when missing. The directory must be ours alone, or another user could hold or replace

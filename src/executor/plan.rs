@@ -129,6 +129,7 @@ pub fn enforced(
     }
     let user = match ids {
         Ids::Own { user, .. } => format!("own host uid {user}"),
+        Ids::Range { first } => format!("own host uids from {first} on"),
         Ids::Caller { uid, .. } => format!("the caller's uid {uid}"),
     };
     for (what, by) in [

@@ -21,8 +21,9 @@ use crate::sandbox::cgroup::{self, Found};
 use crate::sandbox::disk::DiskHold;
 use crate::sandbox::go::filter_bytes;
 use crate::sandbox::host::Lack;
+use crate::sandbox::role::Role;
 use crate::sandbox::run_dirs::{INPUTS, ON_DISK};
-use crate::sandbox::spec::{Ids, Inputs, Spec};
+use crate::sandbox::spec::{Inputs, Spec};
 use crate::sandbox::{launcher, seccomp};
 use crate::sys;
 
@@ -121,10 +122,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         lack.map_or_else(|| io_error("give the streams to the sandbox")(e), Stop::from)
     })?;
 
-    let owner = match lease.ids {
-        Ids::Own { user, .. } => user,
-        Ids::Caller { uid, .. } => uid,
-    };
+    let owner = lease.ids.user();
     let (shown, scratch) = extra_mounts(request, &mut image)?;
     // Last of what can fail for the host's or the caller's sake: from here on there is something to clean up.
     let mut run = state.new_run(&request.run_id, &cgroups).map_err(state_error)?;
@@ -140,6 +138,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let duplicate = io_error("duplicate a descriptor");
     let spec = Spec {
         run_id: request.run_id.clone(),
+        role: Role::Payload,
         root: image.root,
         command,
         limits: limits.clone(),
@@ -258,7 +257,7 @@ fn blank(request: &Request) -> Report {
 /// So that a payload can open its `/dev/stdout`: a pipe belongs to its maker else.
 fn own_pipes<'a>(lease: &Lease, pipes: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
     use rustix::fs::{Gid, Uid, fchown};
-    if let Ids::Own { user, .. } = lease.ids {
+    if let Some(user) = lease.ids.owner() {
         for pipe in pipes {
             fchown(pipe, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))?;
         }

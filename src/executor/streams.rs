@@ -26,6 +26,8 @@ pub struct Output {
     sink: Option<Sink>,
     pending: Vec<u8>,
     kept: Vec<u8>,
+    /// What is kept of much: the end, not the beginning.
+    tail: bool,
     total: u64,
     /// Why our own end does not take the output any more, unless its reader just left.
     pub lost: Option<io::Error>,
@@ -47,9 +49,22 @@ impl Output {
             Sink { fd, at_once: if file { CHUNK } else { ATOMIC } }
         });
         Ok((
-            Output { pipe: Some(read), sink, pending: Vec::new(), kept: Vec::new(), total: 0, lost: None },
+            Output {
+                pipe: Some(read),
+                sink,
+                pending: Vec::new(),
+                kept: Vec::new(),
+                tail: false,
+                total: 0,
+                lost: None,
+            },
             write,
         ))
+    }
+
+    /// Keeps the end of a long output instead of its beginning.
+    pub fn keep_tail(&mut self) {
+        self.tail = true;
     }
 
     /// What the loop must wait for: readable input, or a sink that takes more. `None` when the stream is over.
@@ -74,8 +89,14 @@ impl Output {
             Ok(0) => self.pipe = None,
             Ok(n) => {
                 self.total += n as u64;
-                let room = KEPT - self.kept.len();
-                self.kept.extend_from_slice(&data[..n.min(room)]);
+                if self.tail {
+                    self.kept.extend_from_slice(&data);
+                    let over = self.kept.len().saturating_sub(KEPT);
+                    self.kept.drain(..over);
+                } else {
+                    let room = KEPT - self.kept.len();
+                    self.kept.extend_from_slice(&data[..n.min(room)]);
+                }
                 if self.sink.is_some() {
                     self.pending = data;
                 }
@@ -115,7 +136,10 @@ impl Output {
     pub fn finish(self) -> (String, u64, bool) {
         let truncated = self.total > self.kept.len() as u64;
         let mut kept = self.kept.as_slice();
-        if truncated {
+        if truncated && self.tail {
+            // The first line is cut somewhere.
+            kept = kept.splitn(2, |&b| b == b'\n').nth(1).unwrap_or(kept);
+        } else if truncated {
             kept = &kept[..whole_characters(kept)];
         }
         (String::from_utf8_lossy(kept).into_owned(), self.total, truncated)

@@ -100,7 +100,7 @@ pub fn plan(skill_ids: &[&str]) -> Result<Image, ImageError> {
     }
     Ok(Image {
         name: "host".to_owned(),
-        root: RootPlan { entries: layer.into_entries(), binds, masks, layers: Vec::new() },
+        root: RootPlan { entries: layer.into_entries(), binds, masks, ..RootPlan::default() },
         path_env,
         args: Vec::new(),
         env: Vec::new(),

@@ -9,8 +9,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::cgroup::{self, Group};
 use super::channel;
 use super::go::Go;
+use super::role::Role;
 use super::setup::{self, Failure};
-use super::spec::INSIDE_ID;
 use super::template::{StepError, step};
 use crate::sys;
 use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
@@ -31,10 +31,11 @@ pub struct Ends<'a> {
 pub fn main(
     payload: impl FnOnce(&Go, i32) -> Failure,
     ends: &Ends<'_>,
+    role: Role,
     title: TitleArea,
     may_setgroups: bool,
 ) -> ! {
-    if let Err(e) = step("take a title", title.set("init")).and_then(|()| setup::early()) {
+    if let Err(e) = step("take a title", title.set("init")).and_then(|()| setup::early(role)) {
         fail(ends, e);
     }
     // The launcher's packet comes when it has written the maps; until then this process has no identity to work with.
@@ -55,7 +56,7 @@ pub fn main(
             fail(ends, StepError { step: "fork the payload".into(), errno: e.raw_os_error().unwrap_or(0) })
         }
     };
-    if let Err(e) = give_up_everything(may_setgroups) {
+    if let Err(e) = give_up_everything(role, may_setgroups) {
         fail(ends, StepError { step: "drop init's privileges".into(), errno: e.raw_os_error().unwrap_or(0) });
     }
     // Closing `unsettled` lets the payload go on to its program: it never runs beside an init with privileges (CVE-2016-9962).
@@ -86,10 +87,10 @@ pub fn main(
     exit_now(0)
 }
 
-fn give_up_everything(may_setgroups: bool) -> std::io::Result<()> {
+fn give_up_everything(role: Role, may_setgroups: bool) -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, Signal};
-    sys::process::become_user(INSIDE_ID, INSIDE_ID, may_setgroups)?;
-    sys::privileges::keep_only(0)?;
+    sys::process::become_user(role.inside(), role.inside(), may_setgroups)?;
+    sys::privileges::keep_only(role.init_capabilities())?;
     rustix::thread::set_no_new_privs(true)?;
     // The payload has the same uid: only a process that is not dumpable keeps its /proc/1/mem and its ptrace closed.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

@@ -17,7 +17,7 @@ use super::init::{self, Ends};
 use super::outcome::{End, Event, Order, Outcome};
 use super::run_dirs::{Places, RunDirs, clear_quota, reopened};
 use super::setup::{self, Plan};
-use super::spec::{INSIDE_ID, Ids, Spec};
+use super::spec::{Ids, Spec};
 use super::template::{StepError, Template, step};
 use super::watch::{self, Watch, Watched};
 use crate::sys;
@@ -113,6 +113,7 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
     keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
     keep.extend(spec.root.binds.iter().map(|b| b.source.as_raw_fd()));
     keep.extend(spec.root.layers.iter().map(AsRawFd::as_raw_fd));
+    keep.extend(spec.root.upper.iter().flat_map(|u| [u.files.as_raw_fd(), u.scratch.as_raw_fd()]));
     keep.extend(spec.shown.iter().map(|s| s.source.as_raw_fd()));
     keep.extend(group.descriptors());
     let entered = step("close descriptors", sys::fds::close_all_except(&keep)).and_then(|()| {
@@ -168,6 +169,7 @@ fn run(
             let ends = Ends { control: &init_end, report: &report_write, group: &*group };
             let payload = |go: &Go, settled: RawFd| {
                 let plan = Plan {
+                    role: spec.role,
                     command: &spec.command,
                     landlock_abi: spec.landlock_abi,
                     may_setgroups,
@@ -182,7 +184,7 @@ fn run(
                 };
                 setup::run(&plan, report_write.as_raw_fd())
             };
-            init::main(payload, &ends, *title, may_setgroups)
+            init::main(payload, &ends, spec.role, *title, may_setgroups)
         }
     };
     drop(init_end);
@@ -243,6 +245,11 @@ impl Trees {
         for layer in &mut spec.root.layers {
             *layer = step("open an image layer", reopened(layer.as_fd()))?;
         }
+        if let Some(upper) = &mut spec.root.upper {
+            for dir in [&mut upper.files, &mut upper.scratch] {
+                *dir = step("open a directory for changes", reopened(dir.as_fd()))?;
+            }
+        }
         for shown in &mut spec.shown {
             shown.source =
                 step(format!("open the source of {}", shown.target), reopened(shown.source.as_fd()))?;
@@ -259,19 +266,11 @@ impl Trees {
 
 /// Writes the identity maps of init and makes its root.
 fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<OwnedFd, StepError> {
-    let one = |inside, outside| IdMap { inside, outside, count: 1 };
-    let written = match spec.ids {
-        Ids::Own { user, root } => {
-            let map = [one(0, root), one(INSIDE_ID, user)];
-            sys::userns::write_maps(pid, &map, &map, false)
-        }
-        Ids::Caller { uid, gid } => {
-            sys::userns::write_maps(pid, &[one(INSIDE_ID, uid)], &[one(INSIDE_ID, gid)], true)
-        }
-    };
+    let (uids, gids) = spec.ids.maps();
+    let written = sys::userns::write_maps(pid, &uids, &gids, !spec.ids.by_root());
     step("write the identity maps", written)?;
-    match spec.ids {
-        Ids::Own { .. } => {
+    match spec.ids.by_root() {
+        true => {
             let userns = rustix::fs::open(
                 format!("/proc/{pid}/ns/user"),
                 OFlags::RDONLY | OFlags::CLOEXEC,
@@ -280,7 +279,7 @@ fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<OwnedFd, 
             let userns = step("open the user namespace", userns)?;
             template.clone_root(Some(userns.as_fd()))
         }
-        Ids::Caller { .. } => template.clone_root(None),
+        false => template.clone_root(None),
     }
 }
 

@@ -14,6 +14,7 @@ mod masks;
 mod mounts;
 pub mod outcome;
 mod processes;
+pub mod role;
 pub mod root;
 pub mod run_dirs;
 pub mod seccomp;

@@ -19,6 +19,17 @@ pub struct RootPlan {
     pub masks: Vec<String>,
     /// Root directories of the image's layers, topmost first (descriptors opened with `O_PATH|O_DIRECTORY`).
     pub layers: Vec<OwnedFd>,
+    /// Where changes of the root go, on top of the `layers`; without it the root is read-only.
+    pub upper: Option<Upper>,
+}
+
+/// Two directories of one file system, for an overlay that can be written to.
+#[derive(Debug)]
+pub struct Upper {
+    /// What is written ends up here, owned by host ids of the sandbox.
+    pub files: OwnedFd,
+    /// For overlayfs itself (`workdir`): empty.
+    pub scratch: OwnedFd,
 }
 
 /// The source for `masks`: among the `entries` of every plan that has any, and nothing is ever put into it.

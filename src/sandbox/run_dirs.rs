@@ -70,10 +70,7 @@ impl Places {
 impl RunDirs {
     /// Makes them, with room for a little in the template's tmpfs.
     pub fn make(spec: &Spec, places: Places, template: &Template) -> Result<RunDirs, StepError> {
-        let owner = match spec.ids {
-            Ids::Own { user, .. } => Some(user),
-            Ids::Caller { .. } => None,
-        };
+        let owner = spec.ids.owner();
         let empty = template.empty.as_fd();
         let mut dirs = match &places.disk {
             None => in_memory(spec, owner)?,

@@ -14,12 +14,14 @@ use super::go::Go;
 use super::landlock;
 use super::masks;
 use super::mounts::{attach_at, enter, tmpfs};
-use super::spec::{Command, HOSTNAME, INSIDE_ID, Scratch};
+use super::role::Role;
+use super::spec::{Command, HOSTNAME, Scratch};
 use super::template::{StepError, step};
 use crate::sys;
 
 /// What the launcher has prepared for the payload.
 pub struct Plan<'a> {
+    pub role: Role,
     pub command: &'a Command,
     pub landlock_abi: i32,
     /// Whether this user namespace allows setgroups(2), which an ordinary user's doesn't.
@@ -38,13 +40,16 @@ pub struct Plan<'a> {
 
 /// Steps that need nothing of the launcher: init does them for itself and the payload while the launcher makes the trees. The user and pid
 /// namespaces it was born into.
-pub fn early() -> Result<(), StepError> {
-    let namespaces = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+pub fn early(role: Role) -> Result<(), StepError> {
+    let network = if role.own_network() { libc::CLONE_NEWNET } else { 0 };
+    let namespaces = libc::CLONE_NEWNS | network | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     step("make the sandbox's namespaces", sys::process::unshare(namespaces))?;
     step("set the host name", rustix::system::sethostname(HOSTNAME.as_bytes()))?;
-    step("bring up lo", sys::net::loopback_up())?;
+    if role.own_network() {
+        step("bring up lo", sys::net::loopback_up())?;
+    }
     // A new user namespace gave a full bounding set back.
-    step("drop the bounding set", sys::privileges::drop_bounding())?;
+    step("drop the bounding set", sys::privileges::bound_to(role.capabilities()))?;
     step("schedule as usual", sys::process::ordinary_scheduling())?;
     sys::signal::default_dispositions();
     Ok(())
@@ -66,11 +71,12 @@ pub enum Failure {
 }
 
 fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
-    // 1. Ready to be chosen first when memory runs out; only host root, before it becomes 10001, can write this.
+    // 1. Ready to be chosen first when memory runs out; only host root, before it becomes somebody else, can write this.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
 
     // 2. Identity: from here on nothing can be created as somebody else. The capabilities of the new user namespace remain for the mounts.
-    step("become uid 10001", sys::process::become_user(INSIDE_ID, INSIDE_ID, plan.may_setgroups))?;
+    let id = plan.role.inside();
+    step(format!("become uid {id}"), sys::process::become_user(id, id, plan.may_setgroups))?;
 
     // 3. A new cgroup namespace, now that birth and attachment are over, so that /proc/self/cgroup shows `/`.
     step("make a cgroup namespace", sys::process::unshare(libc::CLONE_NEWCGROUP))?;
@@ -103,7 +109,7 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     limit_resources(plan.command.nofile)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     step("change to the working directory", rustix::process::chdir(plan.command.cwd.as_c_str()))?;
-    step("drop capabilities", sys::privileges::keep_only(0))?;
+    step("drop capabilities", sys::privileges::keep_only(plan.role.capabilities()))?;
     step("set no_new_privs", rustix::thread::set_no_new_privs(true))?;
     step("unblock signals", sys::signal::unblock_all())?;
 
@@ -114,7 +120,7 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     let programs = candidates(plan.command);
 
     // 8. Landlock, when every mount is in place, and last the system-call filter.
-    let mut writable = vec!["/work", "/outputs", "/tmp", "/run", "/dev/shm"];
+    let mut writable = plan.role.writable().to_vec();
     writable.extend(plan.scratch.iter().map(|s| s.target.as_str()));
     landlock::restrict(plan.landlock_abi, &writable)
         .map_err(|e| StepError { step: format!("restrict with landlock: {e}"), errno: libc::EPERM })?;

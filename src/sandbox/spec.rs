@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use super::cgroup::{CgroupLimits, Found};
 use super::disk::DiskHold;
+use super::role::Role;
 use super::root::RootPlan;
 use crate::limits::Limits;
+use crate::sys::userns::IdMap;
 
 /// Uid and gid of the payload inside, whatever user the image names.
 pub const INSIDE_ID: u32 = 10001;
@@ -20,6 +22,7 @@ pub const NOFILE: u64 = 256;
 #[derive(Debug)]
 pub struct Spec {
     pub run_id: String,
+    pub role: Role,
     pub root: RootPlan,
     pub command: Command,
     pub limits: Limits,
@@ -75,12 +78,54 @@ pub enum Ids {
     Own { user: u32, root: u32 },
     /// Made by an ordinary user: 10001 inside is that user.
     Caller { uid: u32, gid: u32 },
+    /// Made by root, for a build: 0 and the [`RANGE`] ids from it on are as many outside, from `first` on, that no process ever runs as
+    /// but the steps of this build.
+    Range { first: u32 },
 }
+
+/// How many ids a build has: those that Debian packages may give files to.
+pub const RANGE: u32 = 1 << 16;
 
 impl Ids {
     /// Whether the sandbox is made with root's rights on the host.
     pub fn by_root(self) -> bool {
-        matches!(self, Ids::Own { .. })
+        !matches!(self, Ids::Caller { .. })
+    }
+
+    /// The program's uid on the host.
+    pub fn user(self) -> u32 {
+        match self {
+            Ids::Own { user, .. } => user,
+            Ids::Caller { uid, .. } => uid,
+            Ids::Range { first } => first,
+        }
+    }
+
+    /// Whom files for the program are given to on the host; an ordinary user's are his already.
+    pub fn owner(self) -> Option<u32> {
+        self.by_root().then_some(self.user())
+    }
+
+    /// The uid and gid maps of the sandbox's user namespace.
+    pub fn maps(self) -> (Vec<IdMap>, Vec<IdMap>) {
+        let one = |inside, outside| IdMap { inside, outside, count: 1 };
+        match self {
+            Ids::Own { user, root } => {
+                let map = vec![one(0, root), one(INSIDE_ID, user)];
+                (map.clone(), map)
+            }
+            Ids::Caller { uid, gid } => (vec![one(INSIDE_ID, uid)], vec![one(INSIDE_ID, gid)]),
+            Ids::Range { .. } => (vec![self.layers()], vec![self.layers()]),
+        }
+    }
+
+    /// How the owners of an image's files, as they lie on the host's disk, are shown inside, made by root.
+    pub fn layers(self) -> IdMap {
+        match self {
+            Ids::Own { root, .. } => IdMap { inside: 0, outside: root, count: 1 },
+            Ids::Caller { uid, .. } => IdMap { inside: 0, outside: uid, count: 1 },
+            Ids::Range { first } => IdMap { inside: 0, outside: first, count: RANGE },
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use super::mounts::{self, attach, attach_at, bind, clone_tree, new_fs, place};
 use super::root::{EMPTY_DIR, EntryKind, RootPlan};
 use super::spec::Ids;
 use crate::sys::mount::{MountAttr, set_attr, set_idmap};
-use crate::sys::userns::{IdMap, with_maps};
+use crate::sys::userns::with_maps;
 
 /// Device numbers (major, minor) of `landlock::DEVICES`, from Documentation/admin-guide/devices.txt.
 pub(super) const NUMBERS: [(u32, u32); 6] = [(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0)];
@@ -68,7 +68,7 @@ impl Template {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         step("make mounts private", mount_change("/", private))?;
         let devices = match ids {
-            Ids::Own { .. } => Vec::new(),
+            Ids::Own { .. } | Ids::Range { .. } => Vec::new(),
             Ids::Caller { .. } => step("clone the device nodes", host_devices())?,
         };
         let copy = |name: String, source: &OwnedFd| step(format!("bind {name}"), bind(source.as_fd(), true));
@@ -93,10 +93,11 @@ impl Template {
 
         let layered = !layers.is_empty();
         let root =
-            if layered { overlay(base.as_fd(), img, &layers, ids)? } else { plain(base.as_fd(), img)? };
+            if layered { overlay(base.as_fd(), img, &layers, plan, ids)? } else { plain(base.as_fd(), img)? };
         show_host(root.as_fd(), plan, &binds)?;
-        let attrs = MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false };
-        step("make the root read-only", set_attr(root.as_fd(), true, attrs))?;
+        let read_only = plan.upper.is_none();
+        let attrs = MountAttr { read_only, no_suid: true, no_dev: true, no_exec: false };
+        step("restrict the root", set_attr(root.as_fd(), true, attrs))?;
         let empty = step("open none", place(base.as_fd(), "/none"))?;
         let few = step("open inputs", place(base.as_fd(), "/inputs"))?;
         Ok(Template { empty, few, root, dev, layered })
@@ -127,13 +128,19 @@ fn plain(base: BorrowedFd<'_>, img: OwnedFd) -> Result<OwnedFd, StepError> {
 
 /// The root of an image with layers: an overlay, our own layer on top, so that our directories win over whatever a hostile image has at the
 /// same path.
-fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> Result<OwnedFd, StepError> {
-    let owner = match ids {
-        Ids::Own { root, .. } => {
-            let map = [IdMap { inside: 0, outside: root, count: 1 }];
+fn overlay(
+    base: BorrowedFd<'_>,
+    img: OwnedFd,
+    layers: &[OwnedFd],
+    plan: &RootPlan,
+    ids: Ids,
+) -> Result<OwnedFd, StepError> {
+    let owner = match ids.by_root() {
+        true => {
+            let map = [ids.layers()];
             Some(step("make the user namespace of the layers", with_maps(&map, &map))?)
         }
-        Ids::Caller { .. } => None,
+        false => None,
     };
     let ours = step("clone img", clone_tree(img.as_fd(), false))?;
     let all: Vec<&OwnedFd> = [&ours].into_iter().chain(layers).collect();
@@ -147,7 +154,8 @@ fn overlay(base: BorrowedFd<'_>, img: OwnedFd, layers: &[OwnedFd], ids: Ids) -> 
         step(format!("attach {path}"), attach_at(tree.as_fd(), base, &path))?;
     }
     let lower: Vec<BorrowedFd<'_>> = all.iter().map(AsFd::as_fd).collect();
-    let tree = step("mount the overlay of the image", mounts::overlay(&lower, None, ids.by_root()))?;
+    let upper = plan.upper.as_ref().map(|u| (u.files.as_fd(), u.scratch.as_fd()));
+    let tree = step("mount the overlay of the image", mounts::overlay(&lower, upper, ids.by_root()))?;
     step("attach the root", attach_at(tree.as_fd(), base, "/root"))?;
     Ok(tree)
 }

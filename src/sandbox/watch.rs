@@ -11,7 +11,7 @@ use super::channel;
 use super::disk::{DiskHold, Unlinked, free_bytes, over_limit};
 use super::init::RESULT_LEN;
 use super::outcome::{End, Event, Order, Outcome};
-use super::spec::{Ids, KILL_WITHIN, Spec};
+use super::spec::{KILL_WITHIN, Spec};
 use super::template::StepError;
 
 /// Time for the set-up itself; it takes milliseconds.
@@ -255,10 +255,7 @@ impl Watch<'_> {
     }
 
     fn look_at_disk(&self, state: &mut State, now: Instant) {
-        let owner = match self.spec.ids {
-            Ids::Own { user, .. } => user,
-            Ids::Caller { uid, .. } => uid,
-        };
+        let owner = self.spec.ids.user();
         let Some(dirs) = &self.dirs else { return };
         let pids = super::processes::of(self.group, self.pid);
         let (unlinked, whole) = state.unlinked.look(&pids, owner);

@@ -23,15 +23,21 @@ const VERSION_3: u32 = 0x2008_0522;
 
 /// Capability numbers that the CLI keeps when it runs as root: those that handle files and processes of another uid, none that changes
 /// the system (capabilities(7)).
-pub const FILES_AND_KILL: u64 = 1 << 0 // CHOWN
-    | 1 << 1 // DAC_OVERRIDE
-    | 1 << 2 // DAC_READ_SEARCH
-    | 1 << 3 // FOWNER
-    | 1 << 5; // KILL
+pub const FILES_AND_KILL: u64 = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER | KILL;
 
-/// Empties the bounding set. A new user namespace gives a full one back, so this is done in each child.
-pub fn drop_bounding() -> io::Result<()> {
-    for cap in 0..64 {
+/// Capabilities as bits of a set (capabilities(7)).
+pub const CHOWN: u64 = 1;
+pub const DAC_OVERRIDE: u64 = 1 << 1;
+pub const DAC_READ_SEARCH: u64 = 1 << 2;
+pub const FOWNER: u64 = 1 << 3;
+pub const FSETID: u64 = 1 << 4;
+pub const KILL: u64 = 1 << 5;
+pub const SETGID: u64 = 1 << 6;
+pub const SETUID: u64 = 1 << 7;
+
+/// Takes all capabilities but `keep` out of the bounding set. A new user namespace gives a full one back, so this is done in each child.
+pub fn bound_to(keep: u64) -> io::Result<()> {
+    for cap in (0..64).filter(|cap| keep & 1 << cap == 0) {
         // SAFETY: plain integers.
         let ret = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) };
         if ret != 0 {

@@ -65,9 +65,9 @@ pub fn absent_calls() -> Vec<&'static str> {
 
 /// A user namespace, for the caller's ids as an ordinary user.
 pub fn user_namespace(ids: Ids) -> Tried {
-    match ids {
-        Ids::Own { .. } => child(libc::CLONE_NEWUSER, |_| Ok(()), || Ok(())),
-        Ids::Caller { .. } => as_launcher(ids, || Ok(())),
+    match ids.by_root() {
+        true => child(libc::CLONE_NEWUSER, |_| Ok(()), || Ok(())),
+        false => as_launcher(ids, || Ok(())),
     }
 }
 
@@ -88,9 +88,9 @@ pub fn memory_files(ids: Ids) -> Tried {
 
 /// The device nodes of a sandbox: made as root, those of the host bound by an ordinary user.
 pub fn devices(ids: Ids) -> Tried {
-    as_launcher(ids, || match ids {
-        Ids::Caller { .. } => step(HOST_DEVICES, host_devices()).map(drop),
-        Ids::Own { .. } => {
+    as_launcher(ids, || match ids.by_root() {
+        false => step(HOST_DEVICES, host_devices()).map(drop),
+        true => {
             let base =
                 step("make the launcher's tmpfs", new_fs("tmpfs", &[], MountAttrFlags::MOUNT_ATTR_NOSUID))?;
             for (name, (major, minor)) in DEVICES.iter().zip(NUMBERS) {
@@ -116,7 +116,7 @@ pub fn overlay(ids: Ids) -> Tried {
         let at = |dir: &str| format!("/proc/self/fd/{}/{dir}", base.as_raw_fd());
         let lower = format!("{}:{}", at("a"), at("b"));
         let mut options = vec![("source", Some("creel")), ("lowerdir", Some(lower.as_str()))];
-        if matches!(ids, Ids::Caller { .. }) {
+        if !ids.by_root() {
             options.push(("userxattr", None));
         }
         step(OVERLAY, new_fs("overlay", &options, MountAttrFlags::MOUNT_ATTR_NODEV)).map(drop)
@@ -125,11 +125,11 @@ pub fn overlay(ids: Ids) -> Tried {
 
 /// An idmapped mount of the file system that `path` lies on.
 pub fn idmapped(ids: Ids, path: &Path) -> Tried {
-    let Ids::Own { root, .. } = ids else {
+    if !ids.by_root() {
         return Err(StepError { step: "map owners as an ordinary user".into(), errno: libc::EPERM });
-    };
+    }
     as_launcher(ids, || {
-        let map = [IdMap { inside: 0, outside: root, count: 1 }];
+        let map = [ids.layers()];
         let userns = step(LAYERS_NAMESPACE, with_maps(&map, &map))?;
         let tree = open_path(path).and_then(|p| clone_tree(p.as_fd(), false));
         let tree = step(format!("clone {}", path.display()), tree)?;
@@ -188,22 +188,12 @@ fn as_launcher(ids: Ids, f: impl FnOnce() -> Tried) -> Tried {
 /// Runs `f` where the payload's set-up works: with its identity, in all namespaces.
 fn as_payload(ids: Ids, f: impl FnOnce() -> Tried) -> Tried {
     as_launcher(ids, || {
-        let one = |inside, outside| IdMap { inside, outside, count: 1 };
         let born = |pid| {
-            let written = match ids {
-                Ids::Own { user, root } => {
-                    let map = [one(0, root), one(INSIDE_ID, user)];
-                    write_maps(pid, &map, &map, false)
-                }
-                Ids::Caller { uid, gid } => {
-                    write_maps(pid, &[one(INSIDE_ID, uid)], &[one(INSIDE_ID, gid)], true)
-                }
-            };
-            step("write the identity maps", written)
+            let (uids, gids) = ids.maps();
+            step("write the identity maps", write_maps(pid, &uids, &gids, !ids.by_root()))
         };
         child(ALL, born, || {
-            let groups = matches!(ids, Ids::Own { .. });
-            step("become uid 10001", sys::process::become_user(INSIDE_ID, INSIDE_ID, groups))?;
+            step("become uid 10001", sys::process::become_user(INSIDE_ID, INSIDE_ID, ids.by_root()))?;
             step(CGROUP_NAMESPACE, unshare(libc::CLONE_NEWCGROUP))?;
             step("bring up lo", sys::net::loopback_up())?;
             f()
