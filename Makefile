@@ -12,10 +12,10 @@ CREEL := $(TARGET_DIR)/$(HOST)/release/creel
 SOURCES := Cargo.toml Cargo.lock $(wildcard .cargo/config.toml) $(shell find src profiles -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-full check bench install clean
+.PHONY: help run build test test-full check bench install clean image-minimal image-data image-office image-test
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS=$$'\t' read -r n t; do printf 'make %-10s %s\n' "$$n" "$$t"; done
+	@sed -n 's|^\([a-z -]*\):.*## |\1\t|p' Makefile | while IFS=$$'\t' read -r n t; do printf 'make %-12s %s\n' "$$n" "$$t"; done
 
 run: ## install what is missing, build, and run examples/report.py on examples/sales.csv in a sandbox
 	@scripts/run-example.sh
@@ -39,8 +39,17 @@ check: ## format, clippy without a warning, shellcheck
 bench: $(CREEL) ## compare cold starts with bare Python and other sandboxes
 	@benches/run.sh
 
-install: $(CREEL) ## put the program in PREFIX/bin (PREFIX=/usr/local); build first as yourself, then sudo make install
+image-minimal image-data image-office: image-%: $(CREEL) ## install what is missing, and build and install the image
+	@scripts/image.sh "$*"
+
+image-test: $(CREEL) ## build all three images, and prove with real files that they do their work
+	@scripts/image.sh minimal data office
+	@scripts/image-test.sh minimal data office
+
+install: $(CREEL) ## put the program in PREFIX/bin, the recipes in PREFIX/share/creel (PREFIX=/usr/local); build first as yourself, then sudo make install
 	install -D -m 755 "$(CREEL)" "$(DESTDIR)$(PREFIX)/bin/creel"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/creel"
+	cp -RT rootfs "$(DESTDIR)$(PREFIX)/share/creel/rootfs"
 
 clean: ## remove what was built, and outputs/example
 	rm -rf -- "$(TARGET_DIR)" outputs/example

@@ -13,7 +13,7 @@ full=${1:-}
 need_rust
 need_root 'the tests drive creel as root'
 began=$(now_ms)
-scripts/packages.sh scripts/packages-run.txt scripts/packages-test.txt tests/vm/packages
+scripts/packages.sh scripts/packages-run.txt scripts/packages-image.txt scripts/packages-test.txt tests/vm/packages
 say "packages: $(took "$began")"
 
 # --- what is to be tidied up, whatever happens ---------------------------------------

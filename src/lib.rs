@@ -1,7 +1,8 @@
 //! creel runs code that a language model wrote in a fresh sandbox on a plain Linux host.
 //!
-//! Modules depend downwards only: `cli` → `doctor` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
+//! Modules depend downwards only: `cli` → `doctor`, `build` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
 
+pub mod build;
 pub mod cli;
 pub mod doctor;
 pub mod executor;
@@ -10,6 +11,7 @@ pub mod limits;
 pub mod profile;
 pub mod regular;
 pub mod sandbox;
+pub mod state_dir;
 pub mod sys;
 pub mod text;
 pub mod units;

@@ -225,9 +225,9 @@ fn everything_else() {
 fn commands() {
     for (words, part) in [
         (&["serve"][..], "'serve' is not in this version (see creel --help)"),
-        (&["image", "ls"], "'image' is not in this version"),
+        (&["image", "nosuch"], "'nosuch' is no command; there are: import, export, ls"),
         (&["bench"], "'bench' is not in this version"),
-        (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, gc"),
+        (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, image, gc"),
         (&[], "no command given"),
         (&["--nosuch"], "unexpected argument '--nosuch' (see creel --help)"),
         (&["doctor", "--nosuch"], "unexpected argument '--nosuch' (see creel doctor --help)"),

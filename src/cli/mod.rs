@@ -4,6 +4,7 @@
 
 mod doctor;
 mod gc;
+mod image;
 mod paths;
 mod program;
 pub mod refusal;
@@ -45,6 +46,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Install, list, export and remove images
+    #[command(disable_help_subcommand = true)]
+    Image {
+        #[command(subcommand)]
+        command: image::Command,
+    },
     /// Remove what runs left behind that were ended from outside
     Gc,
 }
@@ -55,6 +62,7 @@ pub fn main() -> ExitCode {
     match Cli::try_parse_from(&args) {
         Ok(Cli { command: Command::Run(args) }) => run::main(*args),
         Ok(Cli { command: Command::Doctor { json } }) => doctor::main(json),
+        Ok(Cli { command: Command::Image { command } }) => image::main(command),
         Ok(Cli { command: Command::Gc }) => gc::main(),
         Err(error) => usage::finish(&error, &args),
     }

@@ -47,7 +47,7 @@ fn without_script(args: &RunArgs, rest: Vec<OsString>, image: &str) -> Result<Pr
             Err(Refusal::new("usage.invalid", "the command after -- is an empty string"))
         }
         Some(_) => Ok(Program::Command(rest)),
-        None if image.contains('/') => Ok(Program::ImageDefault),
+        None if args.image.is_some() && image != "host" => Ok(Program::ImageDefault),
         None => {
             Err(Refusal::new("usage.invalid", "no program given").hint(format!("{READ_HINT}, or -- COMMAND")))
         }

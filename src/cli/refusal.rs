@@ -12,6 +12,9 @@ pub const REFUSED: u8 = 126;
 /// Exit code for a fault of the host or of creel.
 pub const HOST_FAULT: u8 = 125;
 
+/// Exit code for what the caller ended with a signal.
+pub const CANCELLED: u8 = 130;
+
 /// A request that is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -36,9 +39,13 @@ impl Refusal {
         self
     }
 
-    /// 125 if the host is at fault, else 126.
+    /// 125 if the host is at fault, 130 for what the caller cancelled, else 126.
     pub fn exit_code(&self) -> u8 {
-        if self.code.starts_with("host.") { HOST_FAULT } else { REFUSED }
+        match self.code.as_str() {
+            code if code.starts_with("host.") => HOST_FAULT,
+            code if code.ends_with("_cancelled") => CANCELLED,
+            _ => REFUSED,
+        }
     }
 
     /// Writes the line to stderr and gives the exit code.

@@ -11,6 +11,7 @@ use super::refusal::Refusal;
 use super::run_args::RunArgs;
 use crate::executor::request::Request;
 use crate::executor::run_id::new_run_id;
+use crate::image::{ImageError, Place, default_name, find};
 use crate::limits::{LimitKind, Limits};
 use crate::profile::{self, ENV_NAME, fit, is_env_name};
 use crate::text::{io_reason, quoted};
@@ -61,24 +62,27 @@ pub fn resolve(mut args: RunArgs) -> Result<Request, Refusal> {
 }
 
 fn image(name: Option<&OsStr>) -> Result<String, Refusal> {
+    let fault = |error: ImageError| {
+        let code = if error.is_host_fault() { "host.image" } else { error.code() };
+        Refusal::new(code, error.to_string())
+    };
     let Some(name) = name else {
-        return Ok("host".to_owned());
+        return default_name().map_err(fault);
     };
     let name = text("--image", name)?;
-    if name == "host" {
-        return Ok(name.to_owned());
+    // What is in it is the image module's business.
+    let not_found = |message| Refusal::new("image.not_found", message);
+    match find(name) {
+        Ok(Place::Directory) => {
+            directory("--image", Path::new(name)).map(|_| name.to_owned()).map_err(not_found)
+        }
+        Ok(Place::Host | Place::Installed(_)) => Ok(name.to_owned()),
+        Err(ImageError::NoSuchImage { .. }) if !name.is_empty() && Path::new(name).is_dir() => {
+            let hint = format!("a bundle directory is given with a slash: ./{name}");
+            Err(not_found(format!("no image {}", quoted(name))).hint(hint))
+        }
+        Err(error) => Err(fault(error)),
     }
-    if name.contains('/') {
-        // What is in it is the image module's business.
-        let refuse = |message| Refusal::new("image.not_found", message);
-        directory("--image", Path::new(name)).map_err(refuse)?;
-        return Ok(name.to_owned());
-    }
-    let hint = match Path::new(name).is_dir() && !name.is_empty() {
-        true => format!("a bundle directory is given with a slash: ./{name}"),
-        false => "there are: host, or a bundle directory such as ./bundle".to_owned(),
-    };
-    Err(Refusal::new("image.not_found", format!("no image {}", quoted(name))).hint(hint))
 }
 
 fn profile(name: Option<&OsStr>) -> Result<profile::Profile, Refusal> {

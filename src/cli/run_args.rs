@@ -16,6 +16,9 @@ const AFTER: &str = "\
 In the sandbox: /inputs (read-only, with manifest.json), /work (the current directory), /outputs (what is left
 there is kept), /skill/<ID>, /tmp. No network.
 
+Image: creel image ls names the installed ones. Without --image it is the one that creel image default names: the
+first that was installed, or host.
+
 Exit code: the program's own; 128+n if signal n ended it; 124 time-out; 137 out of memory; 125 creel or the host
 failed; 126 refused (usage, bad input, no such image, over the output limit); 130 cancelled.
 
@@ -38,7 +41,7 @@ pub struct RunArgs {
     #[arg(last = true, value_name = "ARGS")]
     pub rest: Vec<OsString>,
 
-    /// host (this host's /usr, read-only) or a bundle directory (./path) [default: host]
+    /// An installed image, host (this host's /usr) or a bundle (./dir) [default: see below]
     #[arg(long, value_name = "NAME")]
     pub image: Option<OsString>,
 

@@ -9,8 +9,8 @@ use super::refusal::Refusal;
 use crate::text::quoted;
 
 /// Commands of the design that this version does not have.
-const NOT_BUILT: [&str; 11] =
-    ["image", "serve", "mcp", "ps", "kill", "exec", "skill", "token", "bench", "session", "oci"];
+const NOT_BUILT: [&str; 10] =
+    ["serve", "mcp", "ps", "kill", "exec", "skill", "token", "bench", "session", "oci"];
 /// A value of the caller's is repeated up to here.
 const MESSAGE_MAX: usize = 400;
 
@@ -28,11 +28,13 @@ pub fn finish(error: &clap::Error, args: &[std::ffi::OsString]) -> ExitCode {
 
 /// clap's error as a refusal; `args` are those of the process, for naming the right help.
 fn refusal(error: &clap::Error, args: &[std::ffi::OsString]) -> Refusal {
-    let command = args.get(1).and_then(|a| a.to_str()).filter(|a| matches!(*a, "run" | "doctor" | "gc"));
+    let command =
+        args.get(1).and_then(|a| a.to_str()).filter(|a| matches!(*a, "run" | "doctor" | "image" | "gc"));
     let see = match command {
         Some(command) => format!("see creel {command} --help"),
         None => "see creel --help".to_owned(),
     };
+    let known = if command == Some("image") { super::image::NAMES } else { "run, doctor, image, gc" };
     let refuse = |message: String| Refusal::new("usage.invalid", message).hint(&*see);
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -40,13 +42,13 @@ fn refusal(error: &clap::Error, args: &[std::ffi::OsString]) -> Refusal {
     };
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            refuse("no command given; there are: run, doctor, gc".to_owned())
+            refuse(format!("no command given; there are: {known}"))
         }
         ErrorKind::InvalidSubcommand => match context(ContextKind::InvalidSubcommand) {
-            Some(name) if NOT_BUILT.contains(&name) => {
+            Some(name) if command.is_none() && NOT_BUILT.contains(&name) => {
                 refuse(format!("{} is not in this version", quoted(name)))
             }
-            Some(name) => refuse(format!("{} is no command; there are: run, doctor, gc", quoted(name))),
+            Some(name) => refuse(format!("{} is no command; there are: {known}", quoted(name))),
             None => refuse("no such command".to_owned()),
         },
         ErrorKind::UnknownArgument => {

@@ -12,7 +12,7 @@ use crate::limits::{LimitKind, Limits};
 pub struct Request {
     /// `run_` and 32 hexadecimal digits, see [`new_run_id`](super::run_id::new_run_id).
     pub run_id: String,
-    /// `host`, or the path of a bundle directory (it contains a `/`).
+    /// `host`, the name of an installed image, or the path of a bundle directory.
     pub image: String,
     pub program: Program,
     pub inputs: Vec<Input>,
@@ -39,7 +39,7 @@ pub enum Program {
     Script { lang: Lang, code: Vec<u8>, args: Vec<OsString> },
     /// A command of the image, looked up in the sandbox's PATH.
     Command(Vec<OsString>),
-    /// `process.args` of the bundle.
+    /// `process.args` of the image.
     ImageDefault,
 }
 

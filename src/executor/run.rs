@@ -158,7 +158,12 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         scratch,
         stdin: input,
         output: vec![out, err],
-        held: lease.lock.into_iter().chain([run.ledger.try_clone().map_err(duplicate)?]).collect(),
+        held: lease
+            .lock
+            .into_iter()
+            .chain([run.ledger.try_clone().map_err(duplicate)?])
+            .chain(image.held)
+            .collect(),
     };
     let pump = Pump::new(signals, stdin, stdout, stderr).map_err(io_error("adopt orphans"))?;
     let launched = Instant::now();

@@ -4,7 +4,6 @@
 //! is in use. Without inputs, and with `/work` in memory, a run makes no file at all: on a journalling file system a single directory costs
 //! more than all the mounts of a sandbox.
 
-use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -129,17 +128,7 @@ impl State {
 
     /// Where the state directory is.
     pub fn location() -> Result<PathBuf, StateError> {
-        let set = |name| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        if let Some(dir) = set("CREEL_STATE_DIR") {
-            return Ok(dir);
-        }
-        if rustix::process::geteuid().is_root() {
-            return Ok(PathBuf::from("/var/lib/creel"));
-        }
-        set("XDG_STATE_HOME")
-            .or_else(|| set("HOME").map(|h| h.join(".local/state")))
-            .map(|d| d.join("creel"))
-            .ok_or(StateError::NoHome)
+        crate::state_dir::location().ok_or(StateError::NoHome)
     }
 
     /// Opens the state directory at `path`. It must be ours alone: another user who may write there could plant runs of his

@@ -14,6 +14,7 @@ use super::config::{Config, Process};
 use super::files::{self, Found, ReadError, Rootfs};
 use super::layer::{Layer, at_or_below, normal};
 use super::mounts::{self, Bundle};
+use super::store::Installed;
 use super::{BundleMount, DEFAULT_PATH, Image, ImageError, OWN_MOUNTS, accounts, process, python, skeleton};
 use crate::sandbox::root::RootPlan;
 
@@ -31,21 +32,48 @@ const MAX_PATH_DIRS: usize = 32;
 pub fn load(dir: &Path, skill_ids: &[&str]) -> Result<Image, ImageError> {
     let fd = open_dir(dir)?;
     let config = read_config(&fd, dir)?;
+    let notes = config.notes();
+    load_parts(dir, &fd, &config, notes, skill_ids)
+}
+
+/// Loads the bundle that the store made of an installed image.
+///
+/// What the store itself put into the configuration for other runtimes (masked paths, capabilities …) is nothing to tell the user of;
+/// what comes from the image is. Where the image names no working directory it is creel's own.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_installed(installed: Installed, skill_ids: &[&str]) -> Result<Image, ImageError> {
+    let dir = &installed.bundle;
+    let fd = open_dir(dir)?;
+    let mut config = read_config(&fd, dir)?;
+    let notes = config.user_note().into_iter().collect();
+    config.drop_defaults();
+    let image = load_parts(dir, &fd, &config, notes, skill_ids)?;
+    Ok(Image { name: installed.name, held: Some(installed.lock), ..image })
+}
+
+fn load_parts(
+    dir: &Path,
+    fd: &OwnedFd,
+    config: &Config,
+    mut notes: Vec<String>,
+    skill_ids: &[&str],
+) -> Result<Image, ImageError> {
     let hooks = config.hooks();
     if !hooks.is_empty() {
         // CVE-2025-23266: a hook is a program that runs on the host, with an environment that the image has a say in.
         let names = hooks.iter().take(8).map(|n| n.escape_debug().take(40).collect::<String>());
         return Err(ImageError::Hooks { names: names.collect::<Vec<_>>().join(", ") });
     }
-    let rootfs = open_rootfs(&fd, dir, &config)?;
+    let rootfs = open_rootfs(fd, dir, config)?;
 
     let mut layer = Layer::default();
     let passwd = accounts::passwd(&read_accounts(&rootfs, "/etc/passwd")?);
     let group = accounts::group(&read_accounts(&rootfs, "/etc/group")?);
     skeleton::add(&mut layer, skill_ids, passwd, group)?;
 
-    let mut notes = config.notes();
-    let bundle = Bundle { dir, fd: &fd };
+    let bundle = Bundle { dir, fd };
     let listed = config.mounts.as_deref().unwrap_or_default();
     let (mounts, made_read_only) = mounts::honour(listed, &bundle, &rootfs, &mut layer)?;
     if !made_read_only.is_empty() {
@@ -73,8 +101,9 @@ pub fn load(dir: &Path, skill_ids: &[&str]) -> Result<Image, ImageError> {
         env,
         cwd,
         mounts,
-        limits: process::limits(&config)?,
+        limits: process::limits(config)?,
         notes,
+        held: None,
     })
 }
 

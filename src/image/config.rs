@@ -131,17 +131,27 @@ impl Config {
             return notes;
         };
         if let Some(User { uid, gid }) = process.user {
-            let (uid, gid) = (uid.unwrap_or(0), gid.unwrap_or(0));
-            if (uid, gid) != (UID, GID) {
-                notes.push(format!(
-                    "config.json: the program runs as {UID}:{GID}, not as process.user {uid}:{gid}"
-                ));
-            }
+            notes.extend(user_note(uid.unwrap_or(0), gid.unwrap_or(0)));
         }
         if process.terminal == Some(true) {
             notes.push("config.json: process.terminal is not taken, a run has no terminal".to_owned());
         }
         notes
+    }
+
+    /// The note on the user that an installed image names. Root is what an image says that says nothing.
+    pub fn user_note(&self) -> Option<String> {
+        let user = self.process.as_ref()?.user.as_ref()?;
+        let (uid, gid) = (user.uid.unwrap_or(0), user.gid.unwrap_or(0));
+        ((uid, gid) != (0, 0)).then(|| user_note(uid, gid)).flatten()
+    }
+
+    /// Takes out what the store writes for an image that says nothing, so that creel's own defaults hold.
+    pub fn drop_defaults(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.cwd.take_if(|cwd| cwd == "/");
+            process.rlimits = None;
+        }
     }
 
     fn keys_not_taken(&self) -> Vec<String> {
@@ -177,6 +187,11 @@ impl Config {
         }
         keys
     }
+}
+
+fn user_note(uid: u32, gid: u32) -> Option<String> {
+    let text = || format!("config.json: the program runs as {UID}:{GID}, not as process.user {uid}:{gid}");
+    ((uid, gid) != (UID, GID)).then(text)
 }
 
 /// A name of the file for a message: control characters escaped, cut when long.

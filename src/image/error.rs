@@ -4,15 +4,24 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
+use super::store::StoreError;
+use crate::text::quoted;
+
+/// How many installed images a message names.
+const NAMED: usize = 10;
+
 /// Why an image can't be used. Messages quote strings of the image with their control characters escaped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
     #[error(
-        "no such image {name:?}: this version knows `host` and a bundle directory, written with a slash (`./{}`)",
-        name.escape_debug()
+        "no image {} (there are: host{}, or a bundle directory such as ./bundle{})",
+        quoted(.name), listed(.installed), if .installed.len() > NAMED { "; creel image ls names all" } else { "" }
     )]
-    NoSuchImage { name: String },
+    NoSuchImage { name: String, installed: Vec<String> },
+
+    #[error(transparent)]
+    Store(#[from] StoreError),
 
     #[error(
         "no such bundle directory {path:?}: --image takes `host` or a directory with config.json and rootfs/"
@@ -82,6 +91,7 @@ impl ImageError {
     pub fn code(&self) -> &'static str {
         match self {
             ImageError::NoSuchImage { .. } | ImageError::NoSuchBundle { .. } => "image.not_found",
+            ImageError::Store(e) => e.code(),
             ImageError::NotADirectory { .. } => "image.not_a_directory",
             ImageError::ConfigMissing { .. } => "image.config_missing",
             ImageError::ConfigTooLarge { .. } => "image.config_too_large",
@@ -108,8 +118,18 @@ impl ImageError {
     pub fn is_host_fault(&self) -> bool {
         match self {
             ImageError::HostUsr { .. } => true,
+            ImageError::Store(e) => e.is_host_fault(),
             ImageError::Os { source, .. } => !matches!(*source, Errno::ACCESS | Errno::PERM),
             _ => false,
         }
     }
+}
+
+/// `, a:latest, b:v1 and 3 more`
+fn listed(installed: &[String]) -> String {
+    let mut text: String = installed.iter().take(NAMED).map(|n| format!(", {n}")).collect();
+    if installed.len() > NAMED {
+        text += &format!(" and {} more", installed.len() - NAMED);
+    }
+    text
 }

@@ -108,6 +108,7 @@ pub fn plan(skill_ids: &[&str]) -> Result<Image, ImageError> {
         mounts: Vec::new(),
         limits: ImageLimits::default(),
         notes: Vec::new(),
+        held: None,
     })
 }
 

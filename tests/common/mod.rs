@@ -16,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod footprint;
+pub mod images;
 pub mod user;
 
 /// No run of these tests takes so long, however loaded the machine is: what does hangs, and is killed.

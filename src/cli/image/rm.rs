@@ -1,0 +1,15 @@
+//! `creel image rm`.
+
+use std::ffi::OsString;
+
+use super::super::paths::text;
+use super::super::refusal::Refusal;
+use super::{size, store_with};
+
+pub(super) fn main(names: &[OsString]) -> Result<String, Refusal> {
+    let names = names.iter().map(|n| text("NAME", n)).collect::<Result<Vec<_>, _>>()?;
+    let store = store_with(names.first().copied().unwrap_or_default())?;
+    let collected = store.remove(&names)?;
+    let lines: String = collected.names.iter().map(|n| format!("removed {n}\n")).collect();
+    Ok(format!("{lines}freed {}\n", size(collected.bytes)))
+}

@@ -1,0 +1,71 @@
+//! What can go wrong with an export.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::image::oci::Digest;
+use crate::image::store::StoreError;
+use crate::text::{io_reason, quoted};
+
+/// Why an image can't be exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+
+    #[error("cannot {action} {}: {}", quoted(.path), io_reason(.source))]
+    Io { action: &'static str, path: PathBuf, source: io::Error },
+
+    #[error("cannot write to standard output: {}", io_reason(.source))]
+    Stdout { source: io::Error },
+
+    #[error("standard output is a terminal: send the tar to a file or a program")]
+    Terminal,
+
+    #[error(
+        "{} is neither empty nor an OCI layout: name a new directory, or a file that ends in .tar",
+        quoted(.path)
+    )]
+    NotEmpty { path: PathBuf },
+
+    #[error("{} has an index.json that is none: {reason}", quoted(.path))]
+    Index { path: PathBuf, reason: String },
+
+    #[error("{} is no tag: at most 128 letters, digits, _, . and -, and none of the last two at the start", quoted(.tag))]
+    Tag { tag: String },
+
+    #[error(
+        "manifest {digest} of the store is damaged: remove the image with `creel image rm` and install it again"
+    )]
+    Manifest { digest: Digest },
+}
+
+impl ExportError {
+    /// The code, `image.reason`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            ExportError::Store(e) => e.code(),
+            ExportError::Io { .. } | ExportError::Stdout { .. } => "image.export_io",
+            ExportError::Terminal | ExportError::NotEmpty { .. } | ExportError::Index { .. } => {
+                "image.export_refused"
+            }
+            ExportError::Tag { .. } => "image.name",
+            ExportError::Manifest { .. } => "image.store_damaged",
+        }
+    }
+
+    /// True when the host is at fault (exit code 125), false when the caller is (126).
+    pub fn is_host_fault(&self) -> bool {
+        match self {
+            ExportError::Store(e) => e.is_host_fault(),
+            ExportError::Io { .. } | ExportError::Stdout { .. } | ExportError::Manifest { .. } => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn io(action: &'static str, path: &Path) -> impl Fn(io::Error) -> ExportError {
+        let path = path.to_owned();
+        move |source| ExportError::Io { action, path: path.clone(), source }
+    }
+}
