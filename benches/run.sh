@@ -24,7 +24,10 @@ debian_peers() {
         PATH="$PATH:/usr/sbin:/sbin" command -v "${pair%:*}" >/dev/null || missing="$missing ${pair#*:}"
     done
     [ -n "$missing" ] || return 0
-    command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || { say "can't install$missing: needs apt-get and root"; return 0; }
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        say "can't install$missing: needs apt-get and root"
+        return 0
+    fi
     say "installing$missing"
     for package in $missing; do
         # One by one: one that is unknown here must not keep the others out.

@@ -66,6 +66,15 @@ fn an_archive_that_is_cut_off_anywhere() {
     }
 }
 
+/// Nobody says what digest a plain archive has to have: that it is whole shows only in its end.
+#[test]
+fn a_root_file_system_that_is_cut_off_between_two_entries() {
+    let place = Place::new();
+    let tar = Tar::new().dir("usr/", 0o755).file("usr/数据.csv", "年,额\n").file("usr/b", "b").end();
+    place.refused(&place.write("cut.tar", &tar[..512 * 3]), "image.source", &["no end mark", "cut off"]);
+    place.import(&place.write("whole.tar", &tar)).unwrap();
+}
+
 /// A layout with one image, changed by the test before its index is written.
 fn broken(place: &Place, change: impl FnOnce(&mut Value, &mut Value)) -> PathBuf {
     let mut layout = Layout::new(&place.at("broken"));

@@ -86,6 +86,21 @@ fn damaged_compression() {
     }
 }
 
+/// A frame's header alone makes a decoder take the memory of its window.
+#[test]
+fn a_window_larger_than_memory_allows() {
+    let frame = |log| {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        encoder.window_log(log).unwrap();
+        std::io::Write::write_all(&mut encoder, &tar(&[file("a", "x")])).unwrap();
+        encoder.finish().unwrap()
+    };
+    Trial::new().unpack(&frame(26)).unwrap();
+    for log in [27, 31] {
+        refused(&frame(log), "image.layer_compression", &["zstd", "memory"]);
+    }
+}
+
 #[test]
 fn more_bytes_than_the_limit() {
     let limits = Limits { bytes: 10_000, ..Limits::default() };

@@ -9,9 +9,9 @@ use super::Limits;
 /// Bytes read from the source at once.
 const BUFFER: usize = 128 << 10;
 
-/// The largest window of a zstd frame, as a power of two: 128 MiB, what `zstd --ultra -22` and `--long` write and `zstd -d`
-/// takes without being asked. A frame with more is refused; one with less takes its window's size in memory, not this.
-const ZSTD_WINDOW_LOG: u32 = 27;
+/// The largest window of a zstd frame, as a power of two: 64 MiB, eight times what RFC 8878 (3.1.1.1.2) wants every decoder to take, so that no
+/// layer needs 100 MB of memory. Only `zstd --long` and `--ultra -22` write more; a frame with less takes its window's size, not this.
+const ZSTD_WINDOW_LOG: u32 = 26;
 
 /// How a layer is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

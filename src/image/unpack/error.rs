@@ -87,9 +87,7 @@ impl UnpackError {
             UnpackError::Truncated { .. } => {
                 io::Error::new(io::ErrorKind::UnexpectedEof, "the archive is cut off")
             }
-            UnpackError::Stream { source, .. } => {
-                io::Error::new(io::ErrorKind::InvalidData, source.to_string())
-            }
+            UnpackError::Stream { source, .. } => source.into(),
             UnpackError::Refused { entry, reason, .. } => {
                 io::Error::new(io::ErrorKind::InvalidData, format!("{entry}: {reason}"))
             }
