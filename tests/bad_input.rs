@@ -225,7 +225,7 @@ fn everything_else() {
 fn commands() {
     for (words, part) in [
         (&["serve"][..], "'serve' is not in this version (see creel --help)"),
-        (&["image", "nosuch"], "'nosuch' is no command; there are: import, export, ls"),
+        (&["image", "nosuch"], "'nosuch' is no command; there are: build, pull, import, export, ls"),
         (&["bench"], "'bench' is not in this version"),
         (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, image, gc"),
         (&[], "no command given"),

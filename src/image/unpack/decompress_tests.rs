@@ -156,11 +156,11 @@ fn a_bomb_is_stopped() {
 }
 
 #[test]
-fn a_zstd_window_over_128_mib_is_refused() {
-    // A frame header by hand: no single segment, window descriptor exponent 18 (2^28), an empty last raw block.
+fn a_zstd_window_over_64_mib_is_refused() {
+    // A frame header by hand: no single segment, window descriptor exponent 17 (2^27), an empty last raw block.
     let frame = |log: u8| [0x28, 0xb5, 0x2f, 0xfd, 0x00, (log - 10) << 3, 0x01, 0x00, 0x00];
-    assert_eq!(all(&frame(27)).unwrap(), b"");
-    assert!(matches!(error(&frame(28)), StreamError::Corrupt { format: "zstd", .. }));
+    assert_eq!(all(&frame(26)).unwrap(), b"");
+    assert!(matches!(error(&frame(27)), StreamError::Corrupt { format: "zstd", .. }));
 }
 
 #[test]

@@ -50,7 +50,7 @@ print(json.dumps({
     "logs": [
         path for path, _, names in os.walk("/var/log") for name in names if os.path.exists(os.path.join(path, name)) and os.path.getsize(os.path.join(path, name))
     ],
-    "apt_lists": [name for _, _, names in os.walk("/var/lib/apt/lists") for name in names],
+    "apt_lists": [name for _, _, names in os.walk("/var/lib/apt/lists") for name in names if name != "lock"],
     "caches": [
         os.path.join(path, name) for top in ("/var/cache/apt", "/var/cache/debconf") for path, _, names in os.walk(top) for name in names if name != "lock"
     ],
