@@ -90,6 +90,8 @@ impl Doctor {
             "landlock",
             "apparmor",
             "host image",
+            "images",
+            "image building",
             "state directory",
             "trial run",
         ] {

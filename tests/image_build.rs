@@ -214,7 +214,8 @@ fn the_base_is_the_same_when_it_is_built_twice() {
     let Some(ctx) = Ctx::new() else { return };
     images::give(&ctx);
     let before = diff_ids(&ctx, "minimal");
-    let made = build(&ctx, &images::recipes(), &["minimal", "--no-cache", "--name", "again:2"]).expect_code(0);
+    let made =
+        build(&ctx, &images::recipes(), &["minimal", "--no-cache", "--name", "again:2"]).expect_code(0);
     assert!(!made.err().contains("cached"), "{}", made.err());
     assert_eq!(diff_ids(&ctx, "again:2"), before);
     assert_eq!(inspect(&ctx, "again:2")["manifest"], inspect(&ctx, "minimal")["manifest"]);

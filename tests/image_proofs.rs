@@ -16,7 +16,10 @@ fn minimal() {
     let proofs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/proofs/prove.py");
     let mut command = Command::new("python3");
     command.args(["-B"]).arg(proofs).arg("minimal");
-    command.env("CREEL", env!("CARGO_BIN_EXE_creel")).env("CREEL_STATE_DIR", images::state()).env_remove("IMAGES");
+    command
+        .env("CREEL", env!("CARGO_BIN_EXE_creel"))
+        .env("CREEL_STATE_DIR", images::state())
+        .env_remove("IMAGES");
     let ran = finish(spawn(&mut command)).expect_code(0);
     let last = ran.out().lines().last().unwrap_or_default().to_owned();
     let passed: u32 = last.split(' ').next().unwrap_or_default().parse().unwrap_or(0);

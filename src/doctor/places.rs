@@ -10,6 +10,7 @@ use rustix::fs::{Access, access, statvfs};
 use super::Check;
 use crate::executor::state::{State, StateError};
 use crate::image::DEFAULT_PATH;
+use crate::image::store::Store;
 use crate::sys::quota;
 use crate::text::quoted;
 
@@ -23,6 +24,10 @@ pub fn checks() -> Vec<Check> {
         checks.extend(free_space(path));
     }
     checks.push(Check::ok("project quota", quota_words(&location)));
+    if let Ok(path) = &location {
+        checks.push(images(path));
+    }
+    checks.push(Check::ok("image building", building_words()));
     checks
 }
 
@@ -40,16 +45,42 @@ fn quota_words(location: &Result<PathBuf, StateError>) -> &'static str {
     }
 }
 
+fn find_program(name: &str) -> Option<PathBuf> {
+    let paths = DEFAULT_PATH.split(':').map(|dir| Path::new(dir).join(name));
+    paths.into_iter().find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
+}
+
+/// What is installed. A run of the host image works without.
+fn images(state: &Path) -> Check {
+    const NAME: &str = "images";
+    let listed = Store::existing(state).and_then(|store| store.map_or(Ok(Vec::new()), |s| s.list()));
+    match listed {
+        Ok(images) => {
+            let default = images.iter().find(|i| i.default).map_or("host", |i| i.name.as_str());
+            Check::ok(NAME, format!("{} installed; creel run takes {default} without --image", images.len()))
+        }
+        Err(e) => Check::warn(
+            NAME,
+            e.to_string(),
+            "creel image gc, and creel image rm for an image that is damaged",
+        ),
+    }
+}
+
+fn building_words() -> &'static str {
+    match (rustix::process::geteuid().is_root(), find_program("mmdebstrap").is_some()) {
+        (true, true) => "possible: mmdebstrap makes the base, each further step runs in a sandbox",
+        (true, false) => {
+            "not possible: the base is made by mmdebstrap, which is not installed (apt-get install mmdebstrap)"
+        }
+        (false, _) => "not possible as an ordinary user: build as root, or import or pull images",
+    }
+}
+
 /// Programs that scripts are run with.
 fn host_image() -> Check {
     const NAME: &str = "host image";
-    let find = |program: &str| {
-        DEFAULT_PATH
-            .split(':')
-            .map(|dir| Path::new(dir).join(program))
-            .find(|path| path.is_file() && access(path, Access::EXEC_OK).is_ok())
-    };
-    let (python, bash) = (find("python3"), find("bash"));
+    let (python, bash) = (find_program("python3"), find_program("bash"));
     match (&python, &bash) {
         (Some(python), Some(bash)) => Check::ok(NAME, format!("{} and {}", python.display(), bash.display())),
         _ => {
