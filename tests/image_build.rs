@@ -113,6 +113,11 @@ fn minimal_is_what_its_recipe_says() {
     let packages: Value =
         serde_json::from_slice(&fs::read(format!("{bundle}/installed-packages.json")).unwrap()).unwrap();
     assert!(packages.is_object(), "{packages}");
+    // Runtimes mount on these.
+    for dir in ["dev", "proc", "sys", "tmp", "run"] {
+        let path = PathBuf::from(format!("{bundle}/rootfs/{dir}"));
+        assert!(path.is_dir() && fs::read_dir(&path).unwrap().next().is_none(), "{path:?}");
+    }
     for file in ["etc/hostname", "etc/resolv.conf"] {
         let text = fs::read_to_string(format!("{bundle}/rootfs/{file}")).unwrap_or_default();
         assert_eq!(text, "", "{file} of the host that built it");

@@ -11,7 +11,7 @@ use crate::image::oci::{Digest, Hasher};
 use crate::image::store::{Blob, Store};
 
 /// Changes whenever the same inputs would give another layer.
-const VERSION: &str = "creel build 1";
+const VERSION: &str = "creel build 2";
 
 /// A layer that a step made.
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]

@@ -101,6 +101,14 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// The entry of an empty directory, mode 0755, to be put in front of a tar stream.
+pub fn directory_entry(path: &str, epoch: u64) -> io::Result<Vec<u8>> {
+    let mut writer = Writer::new(Vec::new(), epoch);
+    let head = Head { path: Path::new(path), mode: 0o755, owner: (0, 0), mtime: u64::MAX };
+    writer.head(&head, EntryType::Directory, 0, None)?;
+    Ok(writer.out)
+}
+
 /// Packs the upper directory of a step's overlay, over `lower`. Nothing runs in it any more.
 ///
 /// # Errors

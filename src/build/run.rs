@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::base::Base;
 use super::cache::{self, Layer};
 use super::document::{self, Made};
-use super::layer::{pack_files, pack_upper};
+use super::layer::{directory_entry, pack_files, pack_upper};
 use super::recipe::{self, Config, Kind, Recipe, Step};
 use super::steps::{self, Network, Way};
 use super::{BuildError, pack, sandbox};
@@ -125,7 +125,10 @@ impl Build<'_, '_> {
                         io::ErrorKind::BrokenPipe.into(),
                     ));
                 };
-                let packed = pack::stream(build.work, "base", stream);
+                // mmdebstrap writes /dev with device nodes in it, or not at all.
+                let dev =
+                    directory_entry("./dev", recipe.epoch).map_err(io_error("pack", Path::new("dev")))?;
+                let packed = pack::stream(build.work, "base", io::Cursor::new(dev).chain(stream));
                 // Its own reason is the better one.
                 base.finish()?;
                 packed
