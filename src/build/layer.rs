@@ -267,6 +267,12 @@ fn walk(root: &Path, dir: &Path, entries: &mut Vec<FileEntry>) -> io::Result<()>
     let mut names = names.collect::<Result<Vec<_>, _>>()?;
     names.sort();
     for name in names {
+        if name.as_bytes().starts_with(b".wh.") {
+            let path = dir.join(&name);
+            return Err(io::Error::other(format!(
+                "{path:?} in it: a name that starts with .wh. means a deletion in a layer"
+            )));
+        }
         let path = dir.join(name);
         let full = root.join(&path);
         let meta = fs::symlink_metadata(&full)?;

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::BuildError;
 use crate::regular::NotUsable;
 
+/// The last second that a tar header has room for.
+const MAX_EPOCH: u64 = 0o77777777777;
+
 /// The largest file that a recipe may name, the lists of packages.
 const MAX_FILE: u64 = 8 << 20;
 
@@ -118,11 +121,9 @@ pub fn load(name: &str, folder: &Path) -> Result<Recipe, BuildError> {
     };
     let text = match read(&path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(BuildError::NoRecipe {
-                name: name.to_owned(),
-                dir: folder.to_owned(),
-                there: list(folder),
-            });
+            let dir =
+                path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned();
+            return Err(BuildError::NoRecipe { name: name.to_owned(), there: list(&dir), dir });
         }
         other => {
             other.map_err(|source| BuildError::Io { what: "read the recipe", path: path.clone(), source })?
@@ -142,7 +143,10 @@ pub fn list(folder: &Path) -> Vec<String> {
 
 fn parse(text: &str, path: &Path) -> Result<Recipe, BuildError> {
     let bad = |reason: String| BuildError::Recipe { path: path.to_owned(), reason };
-    let text: Text = toml::from_str(text).map_err(|e| bad(e.to_string().trim_end().to_owned()))?;
+    let text: Text = toml::from_str(text).map_err(|e| bad(in_one_line(text, &e)))?;
+    if text.epoch.is_some_and(|e| e > MAX_EPOCH) {
+        return Err(bad(format!("epoch is in seconds since 1970, at most {MAX_EPOCH} (the year 2242)")));
+    }
     let folder = path.parent().unwrap_or(Path::new("."));
     let named = |file: &str| -> Result<String, BuildError> {
         let file =
@@ -181,6 +185,9 @@ fn parse(text: &str, path: &Path) -> Result<Recipe, BuildError> {
             return Err(bad(format!("config.env: {key:?} = {value:?} can't be a variable")));
         }
     }
+    if config.cmd.as_ref().is_some_and(|c| c.first().is_none_or(String::is_empty)) {
+        return Err(bad("config.cmd must start with a program; without one leave it out".into()));
+    }
     if config.cwd.as_ref().is_some_and(|c| !c.starts_with('/')) {
         return Err(bad("config.cwd must be an absolute path".into()));
     }
@@ -196,6 +203,15 @@ fn parse(text: &str, path: &Path) -> Result<Recipe, BuildError> {
     })
 }
 
+/// What is wrong, and in which line.
+fn in_one_line(text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
 fn step(
     text: StepText,
     folder: &Path,
@@ -204,6 +220,9 @@ fn step(
     bad: &dyn Fn(String) -> BuildError,
 ) -> Result<Step, BuildError> {
     let name = text.name;
+    if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
+        return Err(bad(format!("a step's name must be a line of text, not {name:?}")));
+    }
     let kinds = [
         text.apt.is_some(),
         text.pip.is_some(),
@@ -395,6 +414,9 @@ mod tests {
             (step("pip = \"r.txt\"\nnetwork = true"), "network goes with run"),
             (step("files = \"../..\""), "without .."),
             (step("npm = \"s.sh\""), "package-lock.json"),
+            ("description = \"\"\nfrom = \"m\"\nepoch = 99999999999999".to_owned(), "seconds since 1970"),
+            (format!("{from}[config]\ncmd = [\"\"]"), "config.cmd"),
+            (format!("{from}[[step]]\nname = \"a\\u001b[2J\"\napt = [\"x\"]"), "line of text"),
             (format!("{from}[config]\nenv = {{ \"A=B\" = \"1\" }}"), "config.env"),
             (format!("{from}[config]\ncwd = \"work\""), "config.cwd"),
         ] {

@@ -119,7 +119,7 @@ impl Build<'_, '_> {
             let by = format!("{}: Debian {}: {}", recipe.name, debian.suite, debian.packages.join(" "));
             self.step("base", by, &key, |build| {
                 let log = build.dir("log")?.join("mmdebstrap");
-                let mut base = Base::start(debian, recipe.epoch, &log, build.options.verbose)?;
+                let mut base = Base::start(debian, recipe.epoch, build.lease, &log, build.options.verbose)?;
                 let Some(stream) = base.stream() else {
                     return Err(io_error("read from", Path::new("mmdebstrap"))(
                         io::ErrorKind::BrokenPipe.into(),

@@ -2,7 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use super::process::{Cloned, clone3, exit_now};
 
@@ -42,12 +44,26 @@ pub fn with_maps(uids: &[IdMap], gids: &[IdMap]) -> io::Result<OwnedFd> {
                 .map(OwnedFd::from);
             drop(wait);
             rustix::process::waitid(
-                rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(&pidfd)),
+                rustix::process::WaitId::PidFd(pidfd.as_fd()),
                 rustix::process::WaitIdOptions::EXITED,
             )?;
             made
         }
     }
+}
+
+/// Has `command` start as 0 of `userns`, with nothing of the caller's blocked signals, and end by SIGTERM when the thread that starts it does.
+pub fn start_inside(command: &mut Command, userns: OwnedFd) {
+    let enter = move || {
+        rustix::thread::move_into_link_name_space(userns.as_fd(), None)?;
+        super::process::become_user(0, 0, true)?;
+        super::signal::unblock_all()?;
+        // After the change of identity, which clears it (prctl(2)).
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls and nothing else: no allocation, no lock.
+    unsafe { command.pre_exec(enter) };
 }
 
 fn lines(maps: &[IdMap]) -> String {

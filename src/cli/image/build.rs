@@ -8,6 +8,7 @@ use super::super::refusal::Refusal;
 use super::{size, store};
 use crate::build::{self, BuildError, Options, recipe};
 use crate::image::oci::{Reference, ReferenceError};
+use crate::text::one_line;
 
 pub(super) const AFTER: &str = "\
 A recipe is a TOML file; those of creel are minimal, data and office, and rootfs/README.md says how they are written. Each step becomes a layer, and
@@ -74,7 +75,7 @@ pub(super) fn main(args: &Args) -> Result<String, Refusal> {
     let installed = build::build(&store, recipe, &options).inspect_err(|e| {
         if let BuildError::Step { tail, .. } = e {
             // What a program printed: nothing of it may act on the terminal.
-            tail.lines().for_each(|line| eprintln!("  | {}", line.escape_debug()));
+            tail.lines().for_each(|line| eprintln!("  | {}", one_line(line)));
         }
     })?;
     let facts = store.facts(&installed.manifest)?;

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, Timespec, Timestamps, fchmod, fstat, futimens, linkat,
-    mkdirat, openat, openat2, readlinkat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod, fstat, futimens,
+    linkat, mkdirat, openat, openat2, readlink, readlinkat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -63,17 +63,17 @@ impl<'a> Merge<'a> {
 
     /// Puts a layer on top: what it whites out goes, then its own entries come.
     pub fn add(&mut self, layer: BorrowedFd<'_>, record: &LayerRecord) -> Result<(), StoreError> {
+        self.implied = record.implied.iter().map(|p| p.0.clone()).collect();
         for path in &record.opaque {
             self.empty(&path.0)?;
         }
         for path in &record.whiteouts {
-            self.remove(&path.0)?;
+            self.remove(layer, &path.0)?;
         }
-        self.implied = record.implied.iter().map(|p| p.0.clone()).collect();
-        let mut path = Vec::new();
-        let stat = fstat(layer).map_err(|e| at(&path, e))?;
-        self.note(&path, &stat);
-        Ok(self.merge(layer, self.root, &mut path, 0)?)
+        let mut paths = Paths::default();
+        let stat = fstat(layer).map_err(|e| at(&paths.root, e))?;
+        self.note(&paths, &stat);
+        Ok(self.merge(layer, self.root, &mut paths, 0)?)
     }
 
     /// Gives the directories their modes and times.
@@ -95,22 +95,47 @@ impl<'a> Merge<'a> {
     }
 
     /// What the directory shall be like, as far as this layer says.
-    fn note(&mut self, path: &[u8], stat: &Stat) {
-        if !self.implied.contains(path) || !self.dirs.contains_key(path) {
-            self.dirs.insert(path.to_vec(), looks(stat));
+    fn note(&mut self, paths: &Paths, stat: &Stat) {
+        if !self.implied.contains(&paths.layer) || !self.dirs.contains_key(&paths.root) {
+            self.dirs.insert(paths.root.clone(), looks(stat));
         }
     }
 
+    /// The directory that a symlink of a lower layer leads to, and where in the tree it is. The kernel resolves it in the tree.
+    fn behind(&self, path: &[u8]) -> Result<Option<(OwnedFd, Vec<u8>)>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let dir = match openat2(self.root, OsStr::from_bytes(path), flags, Mode::empty(), resolve) {
+            Ok(dir) => dir,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let name = |fd: BorrowedFd<'_>| readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
+        let (top, whole) = (name(self.root)?.into_bytes(), name(dir.as_fd())?.into_bytes());
+        let below = whole.strip_prefix(top.as_slice()).ok_or(Errno::XDEV)?;
+        let below = below.strip_prefix(b"/").unwrap_or(below).to_vec();
+        Ok(Some((dir, below)))
+    }
+
     /// The whiteout of one path.
-    fn remove(&self, path: &[u8]) -> Result<(), StoreError> {
+    fn remove(&self, layer: BorrowedFd<'_>, path: &[u8]) -> Result<(), StoreError> {
         let (parent, name) = match path.iter().rposition(|b| *b == b'/') {
             Some(n) => (&path[..n], &path[n + 1..]),
             None => (&b"."[..], path),
         };
-        match open_dir(self.root, OsStr::from_bytes(parent)) {
+        let found = match open_dir(self.root, OsStr::from_bytes(parent)) {
+            // Behind a symlink of the lower layers, unless this layer puts a directory of its own there.
+            Err(Errno::LOOP | Errno::NOTDIR)
+                if self.implied.contains(parent) || open_dir(layer, OsStr::from_bytes(parent)).is_err() =>
+            {
+                self.behind(parent).and_then(|found| found.map(|(dir, _)| dir).ok_or(Errno::NOENT))
+            }
+            other => other,
+        };
+        match found {
             Ok(parent) => remove_tree(parent.as_fd(), OsStr::from_bytes(name))
                 .map_err(|e| at(path, Errno::from_io_error(&e).unwrap_or(Errno::IO)).into()),
-            // The lower layers have nothing there; behind a symlink of theirs is another place, not this one.
+            // The lower layers have nothing there.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(()),
             Err(e) => Err(at(path, e).into()),
         }
@@ -135,24 +160,20 @@ impl<'a> Merge<'a> {
         &mut self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        path: &mut Vec<u8>,
+        paths: &mut Paths,
         depth: usize,
     ) -> Result<(), Fault> {
         if depth > MAX_DEPTH {
             return Err(Fault::TooDeep);
         }
-        for (name, kind) in entries(from).map_err(|e| at(path, e))? {
-            let length = path.len();
-            if length > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.to_bytes());
+        for (name, kind) in entries(from).map_err(|e| at(&paths.root, e))? {
+            let lengths = paths.push(name.to_bytes());
             if kind == FileType::Directory {
-                self.directory(from, to, &name, path, depth)?;
+                self.directory(from, to, &name, paths, depth)?;
             } else {
-                link(from, to, &name, kind).map_err(|e| at(path, e))?;
+                link(from, to, &name, kind).map_err(|e| at(&paths.root, e))?;
             }
-            path.truncate(length);
+            paths.truncate(lengths);
         }
         Ok(())
     }
@@ -162,22 +183,82 @@ impl<'a> Merge<'a> {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
         name: &CStr,
-        path: &mut Vec<u8>,
+        paths: &mut Paths,
         depth: usize,
     ) -> Result<(), Fault> {
-        let stat = statat(from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| at(path, e))?;
-        if make_dir(to, name).map_err(|e| at(path, e))? {
-            self.dirs.remove(path.as_slice());
-        }
-        self.note(path, &stat);
-        let below = open_dir(to, name).map_err(|e| at(path, e))?;
-        let source = open_dir_forced(from, name).map_err(|e| at(path, e))?;
-        let result = self.merge(source.as_fd(), below.as_fd(), path, depth + 1);
+        let fail = |path: &[u8]| {
+            let path = path.to_vec();
+            move |errno| Fault::At(path, errno)
+        };
+        let stat = statat(from, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fail(&paths.root))?;
+        let source = open_dir_forced(from, name).map_err(fail(&paths.root))?;
+        let followed = self.followed(to, name, paths).map_err(fail(&paths.root))?;
+        let result = match followed {
+            Some((dir, root)) => {
+                let mut paths = Paths { layer: paths.layer.clone(), root };
+                self.merge(source.as_fd(), dir.as_fd(), &mut paths, depth + 1)
+            }
+            None => {
+                if make_dir(to, name).map_err(fail(&paths.root))? {
+                    self.dirs.remove(paths.root.as_slice());
+                }
+                self.note(paths, &stat);
+                let below = open_dir(to, name).map_err(fail(&paths.root))?;
+                self.merge(source.as_fd(), below.as_fd(), paths, depth + 1)
+            }
+        };
         // Where the mode kept its own owner out it was changed for a moment.
         if fstat(&source).is_ok_and(|now| now.st_mode != stat.st_mode) {
-            fchmod(&source, Mode::from_raw_mode(stat.st_mode & 0o7777)).map_err(|e| at(path, e))?;
+            fchmod(&source, Mode::from_raw_mode(stat.st_mode & 0o7777)).map_err(fail(&paths.root))?;
         }
         result
+    }
+
+    /// Where a lower layer has a symlink to a directory, and this one has no directory of its own but something in it: `lib/x` over an image in
+    /// which `/lib` is a link to `usr/lib` belongs to `usr/lib/x`, as containerd and umoci have it.
+    fn followed(
+        &self,
+        to: BorrowedFd<'_>,
+        name: &CStr,
+        paths: &Paths,
+    ) -> Result<Option<(OwnedFd, Vec<u8>)>, Errno> {
+        if !self.implied.contains(&paths.layer) {
+            return Ok(None);
+        }
+        match statat(to, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) if FileType::from_raw_mode(there.st_mode) == FileType::Symlink => {
+                self.behind(&paths.root)
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Where the walk is: they differ where a symlink of a lower layer was followed.
+#[derive(Default)]
+struct Paths {
+    /// In the layer.
+    layer: Vec<u8>,
+    /// In the tree.
+    root: Vec<u8>,
+}
+
+impl Paths {
+    /// One component down; gives what [`truncate`](Paths::truncate) takes.
+    fn push(&mut self, name: &[u8]) -> (usize, usize) {
+        let lengths = (self.layer.len(), self.root.len());
+        for path in [&mut self.layer, &mut self.root] {
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+        }
+        lengths
+    }
+
+    fn truncate(&mut self, lengths: (usize, usize)) {
+        self.layer.truncate(lengths.0);
+        self.root.truncate(lengths.1);
     }
 }
 
