@@ -49,7 +49,7 @@ class Worker:
             raise trouble
 
     def run(self, argv, stdout=None, stderr=None):
-        """Runs `argv` once: {"ns", "code", "cpu_us"}. Output goes to /dev/null, or to files of the names given."""
+        """Runs `argv` once: {"ns", "code", "cpu_us"}. Output is thrown away, or goes to files of the names given."""
         _send(self.request, (argv, stdout, stderr))
         answer = _receive(self.reply)
         if isinstance(answer, Exception):
@@ -85,15 +85,21 @@ def leave_mounts(paths):
         check(libc.umount2(path.encode(), 0), f"unmount {path}")
 
 
-def start(argv, env, stdin="/dev/null", stdout=None, stderr=None):
+# Not /dev/null: crun and runc give the streams that they start with to the container's user, and the host's device would be his.
+EMPTY, SINK = os.memfd_create("empty"), os.memfd_create("sink")
+
+
+def start(argv, env, stdin=EMPTY, stdout=None, stderr=None):
     """posix_spawn with the streams at files (or descriptors)."""
+    os.ftruncate(SINK, 0)
     actions = []
     for number, target in enumerate((stdin, stdout, stderr)):
+        target = SINK if target is None else target
         if isinstance(target, int):
             actions.append((os.POSIX_SPAWN_DUP2, target, number))
         else:
             flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-            actions.append((os.POSIX_SPAWN_OPEN, number, target or "/dev/null", flags, 0o600))
+            actions.append((os.POSIX_SPAWN_OPEN, number, target, flags, 0o600))
     return os.posix_spawn(argv[0], argv, env, file_actions=actions)
 
 

@@ -243,7 +243,8 @@ fn other_runtimes_run_the_bundle_as_it_is() {
             .args(["--mount", "--propagation", "private", "sh", "-c", hide, tool, "--root"])
             .arg(ctx.root().join(tool))
             .args(["run", "--bundle", bundle, &id]);
-        command.stdin(Stdio::null());
+        // Not /dev/null: both give the streams that they start with to the container's user.
+        command.stdin(Stdio::piped());
         let ran = finish(spawn(&mut command)).expect_code(0);
         assert_eq!(ran.out(), "来自镜像\n你好\n/\n", "{tool} (Debian packages crun and runc): {}", ran.err());
     }
