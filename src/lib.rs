@@ -1,7 +1,8 @@
 //! creel runs code that a language model wrote in a fresh sandbox on a plain Linux host.
 //!
-//! Modules depend downwards only: `cli` → `doctor`, `build` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
+//! Modules depend downwards only: `cli` → `doctor`, `bench`, `build` → `executor` → `image` → `sandbox` → `sys`. See ARCHITECTURE.md.
 
+pub mod bench;
 pub mod build;
 pub mod cli;
 pub mod doctor;

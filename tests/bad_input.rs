@@ -226,8 +226,9 @@ fn commands() {
     for (words, part) in [
         (&["serve"][..], "'serve' is not in this version (see creel --help)"),
         (&["image", "nosuch"], "'nosuch' is no command; there are: build, pull, import, export, ls"),
-        (&["bench"], "'bench' is not in this version"),
-        (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, image, gc"),
+        (&["bench"], "no measurement given; there are: cold, throughput, density"),
+        (&["bench", "cold", "--nosuch"], "unexpected argument '--nosuch' (see creel bench --help)"),
+        (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, image, bench, gc"),
         (&[], "no command given"),
         (&["--nosuch"], "unexpected argument '--nosuch' (see creel --help)"),
         (&["doctor", "--nosuch"], "unexpected argument '--nosuch' (see creel doctor --help)"),

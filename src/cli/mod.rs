@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod doctor;
 mod gc;
 mod image;
@@ -52,6 +53,9 @@ enum Command {
         #[command(subcommand)]
         command: image::Command,
     },
+    /// Measure cold starts, throughput and density on this host, beside other sandboxes
+    #[command(after_help = bench::AFTER)]
+    Bench(Box<bench::Args>),
     /// Remove what runs left behind that were ended from outside
     Gc,
 }
@@ -63,6 +67,7 @@ pub fn main() -> ExitCode {
         Ok(Cli { command: Command::Run(args) }) => run::main(*args),
         Ok(Cli { command: Command::Doctor { json } }) => doctor::main(json),
         Ok(Cli { command: Command::Image { command } }) => image::main(command),
+        Ok(Cli { command: Command::Bench(args) }) => bench::main(&args),
         Ok(Cli { command: Command::Gc }) => gc::main(),
         Err(error) => usage::finish(&error, &args),
     }

@@ -9,8 +9,7 @@ use super::refusal::Refusal;
 use crate::text::quoted;
 
 /// Commands of the design that this version does not have.
-const NOT_BUILT: [&str; 10] =
-    ["serve", "mcp", "ps", "kill", "exec", "skill", "token", "bench", "session", "oci"];
+const NOT_BUILT: [&str; 9] = ["serve", "mcp", "ps", "kill", "exec", "skill", "token", "session", "oci"];
 /// A value of the caller's is repeated up to here.
 const MESSAGE_MAX: usize = 400;
 
@@ -28,13 +27,15 @@ pub fn finish(error: &clap::Error, args: &[std::ffi::OsString]) -> ExitCode {
 
 /// clap's error as a refusal; `args` are those of the process, for naming the right help.
 fn refusal(error: &clap::Error, args: &[std::ffi::OsString]) -> Refusal {
-    let command =
-        args.get(1).and_then(|a| a.to_str()).filter(|a| matches!(*a, "run" | "doctor" | "image" | "gc"));
+    let command = args
+        .get(1)
+        .and_then(|a| a.to_str())
+        .filter(|a| matches!(*a, "run" | "doctor" | "image" | "bench" | "gc"));
     let see = match command {
         Some(command) => format!("see creel {command} --help"),
         None => "see creel --help".to_owned(),
     };
-    let known = if command == Some("image") { super::image::NAMES } else { "run, doctor, image, gc" };
+    let known = if command == Some("image") { super::image::NAMES } else { "run, doctor, image, bench, gc" };
     let refuse = |message: String| Refusal::new("usage.invalid", message).hint(&*see);
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::check;
 
@@ -62,6 +63,42 @@ pub fn shut_out() -> io::Result<()> {
         libc::sigfillset(set.as_mut_ptr());
         check(libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), std::ptr::null_mut()).into())?;
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+    }
+    Ok(())
+}
+
+/// Where [`tell`] writes; -1 as long as nobody wants to know.
+static TOLD: AtomicI32 = AtomicI32::new(-1);
+
+/// The handler: one byte, whatever the signal. A full pipe says it already.
+extern "C" fn tell(_: libc::c_int) {
+    let fd = TOLD.load(Ordering::Acquire);
+    // SAFETY: write(2) is async-signal-safe, reads one byte of a live local, and errno is put back for the code that was interrupted.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(fd, [1u8].as_ptr().cast(), 1);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// From now on `signals` make the pipe `fd` (its writing end, non-blocking; open until the process ends) readable at its other end and do
+/// nothing else. Those that are ignored stay so. For a process with threads, in which [`block_and_watch`] would leave the signals blocked
+/// in every program that is started.
+pub fn note_on(fd: OwnedFd, signals: &[i32]) -> io::Result<()> {
+    TOLD.store(fd.into_raw_fd(), Ordering::Release);
+    for &signal in signals {
+        // SAFETY: sigaction is plain data, all zeroes is a value of it; the handler does only what is allowed in one.
+        unsafe {
+            let mut old: libc::sigaction = zeroed();
+            check(libc::sigaction(signal, std::ptr::null(), &mut old).into())?;
+            if old.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            let mut new: libc::sigaction = zeroed();
+            new.sa_sigaction = tell as *const () as usize;
+            new.sa_flags = libc::SA_RESTART;
+            check(libc::sigaction(signal, &new, std::ptr::null_mut()).into())?;
+        }
     }
     Ok(())
 }
