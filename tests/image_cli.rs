@@ -93,7 +93,8 @@ fn import_list_inspect_run_remove() {
     ctx.run(&[]).expect_code(126);
 
     let removed = image(&ctx, &["rm", "x:v1"]).expect_code(0).out();
-    assert!(removed.starts_with("removed x:v1\nfreed "), "{removed}");
+    let told = "removed x:v1\ncreel run takes host from now on, unless another is chosen: creel image default NAME\nfreed ";
+    assert!(removed.starts_with(told), "{removed}");
     assert_eq!(image(&ctx, &["default"]).expect_code(0).out(), "host\n");
     for dir in ["blobs/sha256", "layers", "bundles", "tmp"] {
         assert_eq!(fs::read_dir(images(&ctx).join(dir)).unwrap().count(), 0, "{dir}");
@@ -299,4 +300,33 @@ fn help_names_what_there_is() {
             "{help}"
         );
     }
+}
+
+#[test]
+fn what_no_run_can_use_is_left_out_with_a_note() {
+    let Some(ctx) = Ctx::new() else { return };
+    for (n, odd) in [
+        json!({"Entrypoint": [""], "Env": ["PATH=/bin"]}),
+        json!({"Cmd": ["sh", "\0"], "Env": ["PATH=/bin"]}),
+        json!({"WorkingDir": "/proc/self/fd/7", "Env": ["PATH=/bin", "A=\0"]}),
+        json!({"WorkingDir": "/无/../x", "Env": ["PATH=/bin"]}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("odd:v{n}");
+        image(&ctx, &["import", path(&hello(&ctx, &name, odd))]).expect_code(0);
+        let report = ctx.json(&["--image", &name, "--", "sh", "-c", "echo 好"]).expect_ok();
+        assert_eq!(report.stdout(), "好\n");
+        let about: Value = serde_json::from_str(&image(&ctx, &["inspect", &name]).out()).unwrap();
+        assert_ne!(about["notes"], json!([]), "{name}");
+    }
+    // A bundle of the store that lost its configuration.
+    let about: Value = serde_json::from_str(&image(&ctx, &["inspect", "odd:v0"]).out()).unwrap();
+    fs::remove_file(Path::new(about["bundle"].as_str().unwrap()).join("config.json")).unwrap();
+    let err = ctx.run(&["--image", "odd:v0", "--", "sh"]).expect_code(125).err();
+    assert!(
+        err.contains("no config.json") && err.contains("creel image rm") && !err.contains("runc"),
+        "{err}"
+    );
 }

@@ -208,7 +208,13 @@ fn what_is_in_the_way_stays() {
     for (dest, code, word) in [
         ("满", 126, "neither empty nor an OCI layout"),
         ("old.tar/x", 125, "not a directory"),
-        ("none/there/x.tar", 125, "no such file"),
+        ("none/there/x.tar", 126, "'none/there' for the export does not exist"),
+        ("none/there/x", 126, "make it first"),
+        ("x.tar.gz", 126, "--compress gzip"),
+        ("数.tgz", 126, "--compress gzip"),
+        ("x.tar.zst", 126, "--compress zstd"),
+        ("x.TAR", 126, "small letters"),
+        ("/dev/stdout", 126, "standard output is -"),
         ("", 126, "empty string"),
     ] {
         let ran = image(&ctx, &["export", "data:v1", dest]).expect_code(code);
@@ -234,4 +240,34 @@ fn what_is_in_the_way_stays() {
     let ran = finish(spawn(&mut command)).expect_code(0);
     assert_eq!(ran.out(), "125\nold\na.tar\n125\na.tar\n", "{}", ran.err());
     assert!(ran.err().contains("no space left"), "{}", ran.err());
+}
+
+#[test]
+fn a_blob_of_which_one_byte_is_another_does_not_go_out() {
+    let Some((ctx, _)) = with_image(TAR) else { return };
+    let store = ctx.state().join("images/blobs/sha256");
+    let before = tree(&ctx.cwd());
+    for entry in fs::read_dir(&store).unwrap() {
+        let path = entry.unwrap().path();
+        let sound = fs::read(&path).unwrap();
+        let mut damaged = sound.clone();
+        // Of a layer it is a byte of a file, of a document one that keeps it readable JSON.
+        let at = sound.windows(2).position(|w| w == b"bb" || w == b"18").unwrap_or(600);
+        damaged[at] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        let hex = path.file_name().unwrap().to_str().unwrap().to_owned();
+        for args in [&["x.tar"][..], &["目录"], &["y", "--compress", "gzip"], &["-"]] {
+            let ran = image(&ctx, &[&["export", "data:v1"], args].concat()).expect_code(125);
+            let err = ran.err();
+            assert!(
+                err.contains("image data:v1 is damaged")
+                    && err.contains(&hex)
+                    && err.contains("creel image rm"),
+                "{err}"
+            );
+            assert_eq!(tree(&ctx.cwd()), before, "{args:?}");
+        }
+        fs::write(&path, &sound).unwrap();
+    }
+    image(&ctx, &["export", "data:v1", "x.tar"]).expect_code(0);
 }

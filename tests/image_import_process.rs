@@ -219,20 +219,3 @@ fn memory_stays_small_for_a_gigabyte() {
     println!("peak: {peak} MB");
     assert!(peak < 100, "{peak} MB");
 }
-
-#[test]
-fn a_stream_that_stalls_can_be_ended() {
-    let Some(ctx) = Ctx::new() else { return };
-    let mut command = ctx.creel();
-    command.args(["image", "import", "-", "--name", "x"]).stdin(std::process::Stdio::piped());
-    let mut child = spawn(&mut command);
-    let pipe = child.stdin.take().unwrap();
-    let tmp = ctx.state().join("images/tmp");
-    let begun = || fs::read_dir(&tmp).is_ok_and(|mut d| d.next().is_some());
-    assert!(common::wait_until(begun, Duration::from_secs(60)));
-    common::kill(child.id(), rustix::process::Signal::TERM);
-    assert_eq!(finish(child).code, None);
-    drop(pipe);
-    creel(&ctx, &["gc"]).expect_code(0);
-    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
-}

@@ -51,6 +51,11 @@ fn a_blob_that_is_not_what_was_promised_is_not_kept() {
     // One that is there is not read again, and its size still has to be right.
     assert!(work.put_blob(expect(Some(blob.digest), None), &mut Broken).is_ok());
     assert_eq!(put(expect(Some(blob.digest), Some(9)), b"").unwrap_err().code(), "image.wrong_size");
+    // One of another size than promised is damaged: the good content takes its place.
+    let kept = place.store.path().join("blobs/sha256").join(blob.digest.hex());
+    fs::write(&kept, "cut").unwrap();
+    assert_eq!(put(expect(Some(blob.digest), Some(7)), &content).unwrap(), blob);
+    assert_eq!(fs::read(&kept).unwrap(), content);
     drop(work);
     assert_eq!(place.count("blobs/sha256"), 1);
     assert_eq!(place.store.gc().unwrap().in_use, []);
@@ -356,7 +361,13 @@ fn a_damaged_store_says_so_and_removes_nothing() {
     assert_eq!((place.count("layers"), place.count("bundles")), (1, 1));
     assert_store_valid(place.store.path());
     fs::write(place.store.path().join("index.json"), "[]").unwrap();
-    assert_eq!(place.store.names().unwrap_err().code(), "image.store_damaged");
+    let err = place.store.names().unwrap_err();
+    assert_eq!(err.code(), "image.store_damaged");
+    let text = err.to_string();
+    assert!(
+        text.contains("index.json") && text.contains("move it away") && !text.contains("image rm"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::{BuildError, pack, sandbox};
 use crate::executor::ids::{Lease, lease_range};
 use crate::image::DEFAULT_PATH;
 use crate::image::oci::{Digest, Reference};
-use crate::image::store::{Expected, Installed, Store, Work};
+use crate::image::store::{Expected, Installed, Store, Work, check_name};
 use crate::sandbox::root::Upper;
 use crate::sandbox::spec::Shown;
 
@@ -57,7 +57,9 @@ pub fn build(store: &Store, recipe: Recipe, options: &Options<'_>) -> Result<Ins
             reason: e.to_string(),
         })?,
     };
-    let work = store.begin()?;
+    check_name(&name)?;
+    let mut work = store.begin()?;
+    work.trust();
     let lease = lease_range().map_err(|e| BuildError::Host {
         code: "host.uid",
         message: format!("cannot take host ids for the build from /run/creel: {e}"),

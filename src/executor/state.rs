@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use crate::sandbox::cgroup::{Found, reclaim, reclaim_in};
 use crate::sandbox::tree::remove_tree;
+use crate::state_dir::not_ours;
 use crate::sys::lock::{try_lock_byte, unlock_byte};
 
 #[derive(Debug, Error)]
@@ -25,9 +26,10 @@ pub enum StateError {
     )]
     Io { path: PathBuf, source: io::Error },
     #[error(
-        "the state directory {path} belongs to uid {owner} or others may write to it: give it to this user, mode 0700"
+        "the state directory is not this user's alone: {}, or name another one with CREEL_STATE_DIR",
+        not_ours(.path, *.owner, *.mode)
     )]
-    NotOurs { path: PathBuf, owner: u32 },
+    NotOurs { path: PathBuf, owner: u32, mode: u32 },
     #[error("no state directory: neither CREEL_STATE_DIR, XDG_STATE_HOME nor HOME is set")]
     NoHome,
 }
@@ -143,9 +145,14 @@ impl State {
             }
             other => other.map_err(fail)?,
         };
-        for meta in [fs::metadata(path).map_err(fail)?, fs::metadata(&runs).map_err(fail)?] {
+        for dir in [path, &runs] {
+            let meta = fs::metadata(dir).map_err(fail)?;
             if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
-                return Err(StateError::NotOurs { path: path.to_owned(), owner: meta.uid() });
+                return Err(StateError::NotOurs {
+                    path: dir.to_owned(),
+                    owner: meta.uid(),
+                    mode: meta.mode(),
+                });
             }
         }
         Ok(State { runs: dir, path: runs, ledger: path.join("ledger") })

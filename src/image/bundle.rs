@@ -14,7 +14,7 @@ use super::config::{Config, Process};
 use super::files::{self, Found, ReadError, Rootfs};
 use super::layer::{Layer, at_or_below, normal};
 use super::mounts::{self, Bundle};
-use super::store::Installed;
+use super::store::{Installed, StoreError};
 use super::{BundleMount, DEFAULT_PATH, Image, ImageError, OWN_MOUNTS, accounts, process, python, skeleton};
 use crate::sandbox::root::RootPlan;
 
@@ -46,7 +46,13 @@ pub fn load(dir: &Path, skill_ids: &[&str]) -> Result<Image, ImageError> {
 pub fn load_installed(installed: Installed, skill_ids: &[&str]) -> Result<Image, ImageError> {
     let dir = &installed.bundle;
     let fd = open_dir(dir)?;
-    let mut config = read_config(&fd, dir)?;
+    let mut config = read_config(&fd, dir).map_err(|e| match e {
+        // Nobody writes one into the store by hand.
+        ImageError::ConfigMissing { bundle } => {
+            StoreError::Damaged { path: bundle, reason: "it has no config.json".to_owned() }.into()
+        }
+        other => other,
+    })?;
     let notes = config.user_note().into_iter().collect();
     config.drop_defaults();
     let image = load_parts(dir, &fd, &config, notes, skill_ids)?;

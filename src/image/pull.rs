@@ -9,7 +9,7 @@ use std::rc::Rc;
 use super::oci::{Reference, Target};
 use super::registry::{self, Access, Blob, Client, FetchError, Progress, RegistryError, Shelf};
 use super::store::partial::Partial;
-use super::store::{Expected, Installed, Observer, Quiet, Store, StoreError};
+use super::store::{Expected, Installed, Observer, Quiet, Store, StoreError, check_name};
 
 /// What is pulled, how, and as what.
 pub struct Options<'a> {
@@ -77,6 +77,8 @@ impl From<FetchError<StoreError>> for PullError {
 /// # Errors
 /// [`PullError`]. The store is as it was then, but for `partial/`, which the next pull takes up and `gc` frees.
 pub fn pull(store: &Store, reference: &Reference, options: &Options<'_>) -> Result<Installed, PullError> {
+    let name = options.name.as_ref().unwrap_or(reference);
+    check_name(name)?;
     let client = Client::new(reference, &options.access)?;
     let image = registry::find(&client, reference, &Target::here())?;
     let shelf = Blobs::open(store)?;
@@ -98,7 +100,6 @@ pub fn pull(store: &Store, reference: &Reference, options: &Options<'_>) -> Resu
         what: format!("manifest {}", image.digest),
     };
     work.put_blob(manifest, &mut image.bytes.as_slice())?;
-    let name = options.name.as_ref().unwrap_or(reference);
     let installed = work.commit(&image.digest, std::slice::from_ref(name))?;
     whole.into_iter().for_each(|(_, partial)| partial.remove());
     Ok(installed)
@@ -130,6 +131,11 @@ impl Shelf for Blobs<'_> {
     }
 
     fn has(&self, blob: &Blob) -> Result<bool, StoreError> {
-        Ok(self.store.blob(&blob.digest)?.is_some())
+        // One of another size is damaged: it comes anew.
+        Ok(self
+            .store
+            .blob(&blob.digest)?
+            .and_then(|f| f.metadata().ok())
+            .is_some_and(|m| m.len() == blob.size))
     }
 }

@@ -9,7 +9,9 @@ use rustix::fs::{CWD, OFlags, readlinkat};
 use serde_json::{Value, json};
 
 use super::DEFAULT_PATH;
-use super::files::{self, IN_ROOT};
+use super::files::{self, Found, IN_ROOT, Rootfs};
+use super::layer::{Layer, at_or_below, normal};
+use super::skeleton::{self, OWN_MOUNTS};
 use super::store::{ImageConfig, Settings};
 
 /// The largest passwd or group file that is read.
@@ -39,8 +41,7 @@ const CAPABILITIES: [&str; 14] = [
 pub fn build(image: &ImageConfig, rootfs: BorrowedFd<'_>, notes: &mut Vec<String>) -> Value {
     let none = Settings::default();
     let settings = image.config.as_ref().unwrap_or(&none);
-    let args: Vec<&String> =
-        settings.entrypoint.iter().flatten().chain(settings.cmd.iter().flatten()).collect();
+    let args = args(settings, notes);
     let (uid, gid) = user(settings.user.as_deref().unwrap_or_default(), rootfs, notes);
     let mut mounts = standard_mounts();
     // Where the image has a place for it: its root is read-only.
@@ -55,7 +56,7 @@ pub fn build(image: &ImageConfig, rootfs: BorrowedFd<'_>, notes: &mut Vec<String
             "user": {"uid": uid, "gid": gid},
             "args": args,
             "env": env(settings.env.as_deref().unwrap_or_default(), notes),
-            "cwd": cwd(settings.working_dir.as_deref().unwrap_or_default(), rootfs),
+            "cwd": cwd(settings.working_dir.as_deref().unwrap_or_default(), rootfs, notes),
             "capabilities": {"bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES},
             "rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}],
             "noNewPrivileges": true,
@@ -95,6 +96,26 @@ fn standard_mounts() -> Vec<Value> {
     ]
 }
 
+/// The program and its arguments. What no program can be started with would refuse each run, also one with a program of its own.
+fn args<'a>(settings: &'a Settings, notes: &mut Vec<String>) -> Vec<&'a String> {
+    let parts = [("Entrypoint", &settings.entrypoint), ("Cmd", &settings.cmd)];
+    let mut args: Vec<&String> = Vec::new();
+    for (what, part) in parts {
+        let part = part.as_deref().unwrap_or_default();
+        let reason = if part.iter().any(|arg| arg.contains('\0')) {
+            "has a NUL character"
+        } else if args.is_empty() && part.first().is_some_and(String::is_empty) {
+            // `ENTRYPOINT [""]` is how a Dockerfile takes its base's away.
+            "names a program that is empty"
+        } else {
+            args.extend(part);
+            continue;
+        };
+        notes.push(format!("{what} of the image {reason} and was left out"));
+    }
+    args
+}
+
 /// The variables that are some, and a PATH.
 fn env(image: &[String], notes: &mut Vec<String>) -> Vec<String> {
     let is_sound = |entry: &str| {
@@ -114,8 +135,45 @@ fn env(image: &[String], notes: &mut Vec<String>) -> Vec<String> {
     env
 }
 
-/// The working directory: absolute, and through no symlink of the image where it is a directory that the image has.
-fn cwd(text: &str, rootfs: BorrowedFd<'_>) -> String {
+/// The working directory: absolute, and through no symlink of the image where it is a directory that the image has. `/` for one in which
+/// no run can start ([`process::cwd`](super::process)).
+fn cwd(text: &str, rootfs: BorrowedFd<'_>, notes: &mut Vec<String>) -> String {
+    let found = resolved(text, rootfs);
+    match usable(&found, rootfs) {
+        Ok(path) => path,
+        Err(reason) => {
+            let shown: String = text.chars().take(100).collect();
+            notes.push(format!("WorkingDir {shown:?} of the image was left out: {reason}"));
+            "/".to_owned()
+        }
+    }
+}
+
+/// The normal form of a path that can be a working directory.
+fn usable(path: &str, rootfs: BorrowedFd<'_>) -> Result<String, &'static str> {
+    let path = normal(path)?;
+    if ["/proc", "/dev", "/sys"].iter().any(|dir| at_or_below(&path, dir)) {
+        return Err("it is in /proc, /dev or /sys");
+    }
+    if OWN_MOUNTS.contains(&path.as_str()) {
+        return Ok(path);
+    }
+    if OWN_MOUNTS.iter().any(|dir| at_or_below(&path, dir)) {
+        return Err("it is inside a directory that creel fills at each start");
+    }
+    let mut own = Layer::default();
+    skeleton::add(&mut own, &[], Vec::new(), Vec::new()).map_err(|_| "it can't be looked at")?;
+    let rootfs = Rootfs(rootfs.try_clone_to_owned().map_err(|_| "it can't be looked at")?);
+    match rootfs.look(&path) {
+        _ if !own.takes_dir(&path) => Err("it is a file of creel's own, or below one"),
+        Ok(Found::Dir | Found::Absent) => Ok(path),
+        Ok(Found::Symlink) => Err("it leads through a symlink to nowhere"),
+        Ok(Found::Other) => Err("it is not a directory"),
+        Err(_) => Err("it can't be looked at"),
+    }
+}
+
+fn resolved(text: &str, rootfs: BorrowedFd<'_>) -> String {
     let absolute = format!("/{}", text.trim_start_matches('/'));
     let real = || {
         let fd =
@@ -235,6 +293,49 @@ mod tests {
             ("/usr/../etc", "/etc"),
         ] {
             assert_eq!(built(json!({ "WorkingDir": text })).0["process"]["cwd"], want, "{text}");
+        }
+    }
+
+    #[test]
+    fn directories_where_no_run_can_start() {
+        for text in [
+            "/none/../x",
+            "/proc/self/fd/7",
+            "/dev",
+            "/sys/x",
+            "/a\0b",
+            "/work/sub",
+            "/etc/passwd",
+            "/etc/passwd/x",
+            "/etc/hosts/x",
+            "proc",
+        ] {
+            let (config, notes) = built(json!({ "WorkingDir": text }));
+            assert_eq!(config["process"]["cwd"], "/", "{text:?}");
+            assert!(notes.len() == 1 && notes[0].starts_with("WorkingDir \""), "{text:?}: {notes:?}");
+        }
+        for (text, want) in [("/work", "/work"), ("./new//dir", "/new/dir"), ("/数", "/数")] {
+            let (config, notes) = built(json!({ "WorkingDir": text }));
+            assert_eq!((&config["process"]["cwd"], notes.len()), (&json!(want), 0), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn programs_that_cannot_be_started() {
+        for (entrypoint, cmd, want, noted) in [
+            (json!([""]), json!(["sh"]), json!(["sh"]), 1),
+            (json!([""]), json!(["", "x"]), json!([]), 2),
+            (json!(null), json!([""]), json!([]), 1),
+            (json!(["sh"]), json!([""]), json!(["sh", ""]), 0),
+            (json!(["sh", "a\0"]), json!(["印"]), json!(["印"]), 1),
+            (json!(["sh"]), json!(["\0"]), json!(["sh"]), 1),
+        ] {
+            let (config, notes) = built(json!({"Entrypoint": entrypoint, "Cmd": cmd}));
+            assert_eq!(
+                (&config["process"]["args"], notes.len()),
+                (&want, noted),
+                "{entrypoint} {cmd}: {notes:?}"
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! `creel image`: a table of its commands, one file for each.
 
 mod build;
+mod cancel;
 mod default;
 mod export;
 mod gc;
@@ -21,7 +22,7 @@ use super::refusal::Refusal;
 use crate::executor::state::{State, StateError};
 use crate::image::export::ExportError;
 use crate::image::import::ImportError;
-use crate::image::store::{Store, StoreError};
+use crate::image::store::{Store, StoreError, unfinished};
 use crate::sys;
 use crate::text::io_reason;
 
@@ -86,6 +87,13 @@ pub fn main(command: Command) -> ExitCode {
         eprintln!("creel: cannot put the standard streams in order: is /dev/null there?");
         return ExitCode::from(125);
     }
+    match &command {
+        Command::Pull(_) => {
+            cancel::watch("; what was downloaded is kept, the same command goes on from there")
+        }
+        Command::Import(_) | Command::Export(_) => cancel::watch(""),
+        _ => {}
+    }
     let done = match command {
         Command::Build(args) => build::main(&args),
         Command::Pull(args) => pull::main(args),
@@ -97,6 +105,7 @@ pub fn main(command: Command) -> ExitCode {
         Command::Gc => gc::main(),
         Command::Default { name } => default::main(name.as_deref()),
     };
+    unfinished::settle();
     match done {
         Ok(text) => print(&text),
         Err(refusal) => refusal.report(),

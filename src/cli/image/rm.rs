@@ -11,5 +11,9 @@ pub(super) fn main(names: &[OsString]) -> Result<String, Refusal> {
     let store = store_with(names.first().copied().unwrap_or_default())?;
     let collected = store.remove(&names)?;
     let lines: String = collected.names.iter().map(|n| format!("removed {n}\n")).collect();
-    Ok(format!("{lines}freed {}\n", size(collected.bytes)))
+    let default = match collected.default_gone {
+        true => "creel run takes host from now on, unless another is chosen: creel image default NAME\n",
+        false => "",
+    };
+    Ok(format!("{lines}{default}freed {}\n", size(collected.bytes)))
 }

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::checked::Checked;
 use super::{Contents, ExportError, OCI_LAYOUT, index_of};
-use crate::image::store::{StoreError, Work};
+use crate::image::store::Work;
+use crate::image::store::unfinished::Unfinished;
 use crate::sandbox::tree::remove_tree;
 
 /// The largest `index.json` of a layout to which an image is added.
@@ -38,6 +40,7 @@ fn make(work: &Work<'_>, contents: &Contents, dest: &Path) -> Result<(), ExportE
     hidden.push(name);
     hidden.push(format!(".{}", std::process::id()));
     let tmp = parent.join(&hidden);
+    let _unfinished = Unfinished::new(&tmp);
     let result = fill(work, contents, &tmp, &[]).and_then(|()| fs::rename(&tmp, &full).map_err(&failed));
     if result.is_err()
         && let Ok(parent) = File::open(parent)
@@ -70,19 +73,21 @@ fn add(work: &Work<'_>, contents: &Contents, dest: &Path) -> Result<(), ExportEr
 fn fill(work: &Work<'_>, contents: &Contents, dir: &Path, others: &[Value]) -> Result<(), ExportError> {
     let blobs = dir.join("blobs/sha256");
     DirBuilder::new().recursive(true).mode(0o755).create(&blobs).map_err(ExportError::io("make", &blobs))?;
+    // Until the index names them they are nobody's.
+    let mut unfinished = Vec::new();
     for blob in &contents.blobs {
         let path = blobs.join(blob.digest.hex());
-        if path.is_file() {
+        if fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() == blob.size) {
             continue;
         }
-        let missing = StoreError::BlobMissing { what: "blob", digest: blob.digest };
-        let file = work.blob(&blob.digest)?.ok_or(missing)?;
-        let mut watched = Told { work, file };
-        replace(&path, &mut watched)?;
+        unfinished.push(Unfinished::new(&path));
+        let mut checked = Checked::open(work, &contents.image, blob)?;
+        replace(&path, &mut checked).map_err(|e| checked.blame(e))?;
     }
     if !dir.join("oci-layout").is_file() {
         replace(&dir.join("oci-layout"), &mut &*OCI_LAYOUT)?;
     }
+    drop(unfinished);
     let entries = others.iter().chain([&contents.entry]).cloned().collect();
     replace(&dir.join("index.json"), &mut &*index_of(entries))?;
     let sync =
@@ -95,6 +100,7 @@ fn fill(work: &Work<'_>, contents: &Contents, dir: &Path, others: &[Value]) -> R
 fn replace(path: &Path, content: &mut dyn Read) -> Result<(), ExportError> {
     let failed = ExportError::io("write", path);
     let tmp: PathBuf = path.with_extension(format!("{}.tmp", std::process::id()));
+    let _unfinished = Unfinished::new(&tmp);
     let write = || -> io::Result<()> {
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o644).open(&tmp)?;
         io::copy(content, &mut file)?;
@@ -107,17 +113,4 @@ fn replace(path: &Path, content: &mut dyn Read) -> Result<(), ExportError> {
         let _ = fs::remove_file(&tmp);
     }
     result.map_err(failed)
-}
-
-struct Told<'a, 'w> {
-    work: &'a Work<'w>,
-    file: File,
-}
-
-impl Read for Told<'_, '_> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.file.read(buf)?;
-        self.work.tell_read(n as u64);
-        Ok(n)
-    }
 }

@@ -36,6 +36,20 @@ pub enum ExportError {
     Tag { tag: String },
 
     #[error(
+        "image {image} is damaged: blob {digest} is not what its name says: remove the image with `creel image rm`, then install it again"
+    )]
+    Damaged { image: String, digest: Digest },
+
+    #[error("{} is no ending for an export: {instead}", quoted(.path))]
+    Ending { path: PathBuf, instead: &'static str },
+
+    #[error("{} as a destination is written as a directory would be: standard output is -", quoted(.path))]
+    StdoutPath { path: PathBuf },
+
+    #[error("the directory {} for the export does not exist: make it first", quoted(.parent))]
+    NoParent { parent: PathBuf },
+
+    #[error(
         "manifest {digest} of the store is damaged: remove the image with `creel image rm` and install it again"
     )]
     Manifest { digest: Digest },
@@ -47,11 +61,14 @@ impl ExportError {
         match self {
             ExportError::Store(e) => e.code(),
             ExportError::Io { .. } | ExportError::Stdout { .. } => "image.export_io",
-            ExportError::Terminal | ExportError::NotEmpty { .. } | ExportError::Index { .. } => {
-                "image.export_refused"
-            }
+            ExportError::Terminal
+            | ExportError::NotEmpty { .. }
+            | ExportError::Index { .. }
+            | ExportError::Ending { .. }
+            | ExportError::StdoutPath { .. }
+            | ExportError::NoParent { .. } => "image.export_refused",
             ExportError::Tag { .. } => "image.name",
-            ExportError::Manifest { .. } => "image.store_damaged",
+            ExportError::Manifest { .. } | ExportError::Damaged { .. } => "image.store_damaged",
         }
     }
 
@@ -59,7 +76,10 @@ impl ExportError {
     pub fn is_host_fault(&self) -> bool {
         match self {
             ExportError::Store(e) => e.is_host_fault(),
-            ExportError::Io { .. } | ExportError::Stdout { .. } | ExportError::Manifest { .. } => true,
+            ExportError::Io { .. }
+            | ExportError::Stdout { .. }
+            | ExportError::Manifest { .. }
+            | ExportError::Damaged { .. } => true,
             _ => false,
         }
     }

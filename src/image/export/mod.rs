@@ -4,6 +4,7 @@
 //! compression was asked for, a manifest of the OCI specification is written instead. The configuration, and with it the layers'
 //! diff_ids, stays what it is.
 
+mod checked;
 mod directory;
 mod error;
 mod rewrite;
@@ -62,6 +63,8 @@ struct Contents {
     /// The image's entry for `index.json`.
     entry: serde_json::Value,
     tag: String,
+    /// The image's name, for messages.
+    image: String,
 }
 
 /// Writes the image `name` to `dest`: `-` is a tar on standard output, a path that ends in `.tar` a tar, and any other a directory.
@@ -72,11 +75,12 @@ struct Contents {
 /// # Errors
 /// [`ExportError`].
 pub fn export(store: &Store, name: &str, dest: &Path, options: &Options) -> Result<Exported, ExportError> {
+    check_dest(dest)?;
     let installed = store.lookup(name)?.ok_or_else(|| store.no_such(name))?;
     let tag = tag(store, name, &installed, options)?;
     let mut work = store.begin_staged()?;
     work.observe(options.observer.clone());
-    let manifest = rewrite::manifest(&work, &installed.manifest, options.compress)?;
+    let manifest = rewrite::manifest(&work, &installed.manifest, &installed.name, options.compress)?;
     let contents = contents(&work, &manifest, tag, store, &installed)?;
     options.observer.phase("writing");
     options.observer.total(contents.blobs.iter().map(|b| b.size).sum());
@@ -90,6 +94,33 @@ pub fn export(store: &Store, name: &str, dest: &Path, options: &Options) -> Resu
     }
     let rewritten = manifest.digest != installed.manifest;
     Ok(Exported { tag: contents.tag, manifest: manifest.digest, rewritten })
+}
+
+/// A destination that would surely not become what its name says.
+fn check_dest(dest: &Path) -> Result<(), ExportError> {
+    let text = dest.to_string_lossy().to_lowercase();
+    let refused = |instead| Err(ExportError::Ending { path: dest.to_owned(), instead });
+    if ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"].contains(&&*text) {
+        return Err(ExportError::StdoutPath { path: dest.to_owned() });
+    }
+    if [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end)) {
+        return refused("end it in .tar, and compress the layers with --compress gzip");
+    }
+    if [".tar.zst", ".tzst", ".tar.zstd"].iter().any(|end| text.ends_with(end)) {
+        return refused("end it in .tar, and compress the layers with --compress zstd");
+    }
+    if [".tar.xz", ".txz", ".tar.bz2", ".tbz2"].iter().any(|end| text.ends_with(end)) {
+        return refused("end it in .tar; layers can be compressed with --compress gzip or zstd");
+    }
+    if text.ends_with(".tar") && dest.extension().is_none_or(|e| e != "tar") {
+        return refused("write .tar in small letters");
+    }
+    match dest.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() && !parent.try_exists().unwrap_or(true) => {
+            Err(ExportError::NoParent { parent: parent.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn tag(store: &Store, name: &str, installed: &Installed, options: &Options) -> Result<String, ExportError> {
@@ -130,7 +161,7 @@ fn contents(
         "mediaType": oci::MANIFEST, "digest": manifest.digest, "size": manifest.size, "annotations": annotations,
         "platform": {"os": "linux", "architecture": oci::Target::here().architecture},
     });
-    Ok(Contents { blobs, entry, tag })
+    Ok(Contents { blobs, entry, tag, image: installed.name.clone() })
 }
 
 /// The name with the tag that it has in the layout.

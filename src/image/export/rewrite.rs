@@ -5,6 +5,7 @@ use std::io::Read;
 use flate2::read::GzEncoder;
 use serde_json::Value;
 
+use super::checked::Checked;
 use super::{Compress, ExportError};
 use crate::image::oci::{Digest, LayerMedia, layer_media, oci_type};
 use crate::image::store::{Blob, Expected, StoreError, Work};
@@ -16,8 +17,16 @@ const GZIP_LEVEL: u32 = 6;
 const ZSTD_LEVEL: i32 = 3;
 
 /// The manifest for the layout: the image's own where it will do, else a new one among the work's blobs.
-pub(super) fn manifest(work: &Work<'_>, digest: &Digest, compress: Compress) -> Result<Blob, ExportError> {
+pub(super) fn manifest(
+    work: &Work<'_>,
+    digest: &Digest,
+    image: &str,
+    compress: Compress,
+) -> Result<Blob, ExportError> {
     let text = work.document("manifest", digest)?;
+    if Digest::of(&text) != *digest {
+        return Err(ExportError::Damaged { image: image.to_owned(), digest: *digest });
+    }
     let own = parse(digest, &text)?;
     let mut new = own.clone();
     let damaged = || ExportError::Manifest { digest: *digest };
@@ -36,7 +45,7 @@ pub(super) fn manifest(work: &Work<'_>, digest: &Digest, compress: Compress) -> 
         };
         if wanted != media {
             work.tell(&format!("compressing layer {}/{count}", at + 1));
-            let blob = recompress(work, &blob_of(digest, layer)?, wanted)?;
+            let blob = recompress(work, image, &blob_of(digest, layer)?, wanted)?;
             layer["mediaType"] = wanted.oci().into();
             layer["digest"] = blob.digest.to_string().into();
             layer["size"] = blob.size.into();
@@ -71,12 +80,14 @@ fn to_oci(part: &mut Value) {
     }
 }
 
-fn recompress(work: &Work<'_>, layer: &Blob, wanted: LayerMedia) -> Result<Blob, ExportError> {
+fn recompress(work: &Work<'_>, image: &str, layer: &Blob, wanted: LayerMedia) -> Result<Blob, ExportError> {
+    Checked::open(work, image, layer)?.through()?;
     let what = format!("layer {}", layer.digest);
     let failed = |source| StoreError::Source { what: what.clone(), source };
     let file = work.blob(&layer.digest)?;
     let file = file.ok_or(StoreError::BlobMissing { what: "layer", digest: layer.digest })?;
-    let stream = unpack::decompress(file).map_err(failed)?;
+    // How far it may unpack was looked at when it was installed.
+    let stream = unpack::decompress(file).map_err(failed)?.with_ratio(u64::MAX);
     let mut stream: Box<dyn Read> = match wanted {
         LayerMedia::Tar => Box::new(stream),
         // No name and no time in it: the same layer gives the same bytes.

@@ -7,8 +7,10 @@ use std::path::Path;
 
 use tar_core::{EntryBuilder, EntryType};
 
+use super::checked::Checked;
 use super::{Contents, ExportError, OCI_LAYOUT, index_of};
-use crate::image::store::{StoreError, Work};
+use crate::image::store::Work;
+use crate::image::store::unfinished::Unfinished;
 
 pub(super) fn to_stdout(work: &Work<'_>, contents: &Contents) -> Result<(), ExportError> {
     let stdout = io::stdout();
@@ -30,6 +32,7 @@ pub(super) fn to_file(work: &Work<'_>, contents: &Contents, dest: &Path) -> Resu
     name.push(dest.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let tmp = dest.with_file_name(name);
+    let _unfinished = Unfinished::new(&tmp);
     let result = (|| {
         let file = File::create(&tmp).map_err(&failed)?;
         let mut out = BufWriter::with_capacity(256 << 10, file);
@@ -62,21 +65,16 @@ fn write(
     }
     let mut buffer = vec![0; 256 << 10];
     for blob in &contents.blobs {
-        let missing = StoreError::BlobMissing { what: "blob", digest: blob.digest };
-        let mut file = work.blob(&blob.digest)?.ok_or(missing)?;
+        let mut checked = Checked::open(work, &contents.image, blob)?;
         let name = format!("blobs/sha256/{}", blob.digest.hex());
         header(&name, EntryType::Regular, blob.size).and_then(|h| out.write_all(&h)).map_err(&failed)?;
-        let mut left = blob.size;
-        while left > 0 {
-            let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let source = |source| StoreError::Source { what: format!("blob {}", blob.digest), source };
-            let n = match file.read(&mut buffer[..most]).map_err(source)? {
-                0 => return Err(source(io::ErrorKind::UnexpectedEof.into()).into()),
-                n => n,
-            };
-            out.write_all(&buffer[..n]).map_err(&failed)?;
-            work.tell_read(n as u64);
-            left -= n as u64;
+        // Exactly the size that the header has, or an error.
+        loop {
+            match checked.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(n) => out.write_all(&buffer[..n]).map_err(&failed)?,
+                Err(source) => return Err(checked.blame(checked.unreadable(source))),
+            }
         }
         pad(out, blob.size).map_err(&failed)?;
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::image::oci::{Digest, MAX_INDEX_DEPTH, NoPlatform, ReferenceError};
 use crate::image::store::{MAX_DOCUMENT, StoreError};
+use crate::image::unpack::StreamError;
 use crate::regular::NotUsable;
 use crate::text::{io_reason, quoted};
 
@@ -29,6 +30,9 @@ pub enum ImportError {
 
     #[error("the archive is no tar: {reason}")]
     NoTar { reason: String },
+
+    #[error("the archive is refused: {reason}")]
+    Limit { reason: StreamError },
 
     #[error("the archive is compressed with {with}: decompress it first, or use gzip or zstd")]
     Compression { with: &'static str },
@@ -94,6 +98,7 @@ impl ImportError {
             ImportError::NoLayout { .. } | ImportError::NoTar { .. } | ImportError::Empty => {
                 "image.no_archive"
             }
+            ImportError::Limit { .. } => "image.layer_limit",
             ImportError::Compression { .. } => "image.compression",
             ImportError::Entry { .. } | ImportError::Blob { .. } => "image.entry_refused",
             ImportError::Document { .. } | ImportError::TooLarge { .. } => "image.document",
@@ -116,6 +121,11 @@ impl ImportError {
 
     /// Reading an archive failed: its form, or the reading itself.
     pub(super) fn reading(source: io::Error) -> ImportError {
+        if let Some(reason @ (StreamError::Ratio { .. } | StreamError::Bytes { .. })) =
+            StreamError::of(&source)
+        {
+            return ImportError::Limit { reason };
+        }
         match source.kind() {
             io::ErrorKind::InvalidData => {
                 ImportError::NoTar { reason: source.to_string().escape_debug().to_string() }

@@ -194,8 +194,12 @@ impl Layout<'_, '_> {
         }
         let digest = digest_of(entry)?;
         let expected = Expected { digest: Some(digest), size: Some(entry.size()), what: what.to_owned() };
+        // One of another size is damaged, and replaced.
+        let there = self.work.blob(&digest)?.and_then(|f| f.metadata().ok());
         let mut file = match &self.place {
-            Place::Directory(dir) if self.work.blob(&digest)?.is_none() => self.open(dir, &digest, what)?,
+            Place::Directory(dir) if there.is_none_or(|m| m.len() != entry.size()) => {
+                self.open(dir, &digest, what)?
+            }
             _ => match self.work.blob(&digest)? {
                 Some(file) => Watched { file, observer: std::rc::Rc::new(crate::image::store::Quiet) },
                 None => {

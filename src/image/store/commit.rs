@@ -32,6 +32,7 @@ impl Work<'_> {
     /// # Errors
     /// What is wrong with the image, or [`StoreError::Io`].
     pub fn commit(&self, manifest: &Digest, names: &[Reference]) -> Result<Installed, StoreError> {
+        names.iter().try_for_each(check_name)?;
         let plan = self.plan(manifest)?;
         let ready = self.unpack_all(&plan)?;
         let bundle = self.store.bundle(manifest);
@@ -128,7 +129,8 @@ impl Work<'_> {
         DirBuilder::new().mode(0o755).create(tmp.join("fs")).map_err(fail)?;
         let fs_dir = File::open(tmp.join("fs")).map_err(fail)?;
         let digest = layer.digest;
-        let unpacked = unpack::layer(self.open_layer(layer)?, fs_dir.as_fd(), &Limits::default())
+        let limits = Limits { ratio: self.ratio, ..Limits::default() };
+        let unpacked = unpack::layer(self.open_layer(layer)?, fs_dir.as_fd(), &limits)
             .map_err(|source| StoreError::Unpack { number, count, digest, source })?;
         if unpacked.diff_id != layer.diff_id {
             let (expected, found) = (layer.diff_id, unpacked.diff_id);
@@ -163,6 +165,7 @@ impl Work<'_> {
             self.observer.phase(&format!("verifying layer {number}/{count}"));
             let source = |source| StoreError::Source { what: format!("layer {digest}"), source };
             let stream = unpack::decompress(self.open_layer(layer)?).map_err(source)?;
+            let stream = stream.with_ratio(self.ratio);
             let mut hashing = HashingReader::new(stream);
             io::copy(&mut hashing, &mut io::sink()).map_err(source)?;
             hashing.finish().0
@@ -244,6 +247,17 @@ impl Work<'_> {
             File::open(&path).and_then(|d| d.sync_all()).map_err(|e| StoreError::io("sync", &path, e))?;
         }
         Ok(())
+    }
+}
+
+/// Whether an image may have the name.
+///
+/// # Errors
+/// [`StoreError::NameReserved`]: `creel run --image host` would never come to it.
+pub fn check_name(name: &Reference) -> Result<(), StoreError> {
+    match name.name() == "host" {
+        true => Err(StoreError::NameReserved { name: name.to_string() }),
+        false => Ok(()),
     }
 }
 

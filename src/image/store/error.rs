@@ -7,19 +7,21 @@ use rustix::io::Errno;
 
 use crate::image::oci::Digest;
 use crate::image::unpack::UnpackError;
+use crate::state_dir::not_ours;
 use crate::text::io_reason;
 
 /// Why the store does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    #[error("cannot {action} {path:?}: {}{}", io_reason(.source), space_hint(.source))]
+    #[error("cannot {action} {path:?}: {}{}", io_reason(.source), hint(.source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
 
     #[error(
-        "{path:?} holds images that creel runs, and it belongs to uid {owner}, or others may write to it: give it to this user, mode 0700, or name another state directory with CREEL_STATE_DIR"
+        "images that creel runs have to be in a directory of this user's alone: {}, or name another state directory with CREEL_STATE_DIR",
+        not_ours(.path, *.owner, *.mode)
     )]
-    NotOurs { path: PathBuf, owner: u32 },
+    NotOurs { path: PathBuf, owner: u32, mode: u32 },
 
     #[error("another creel is working on the images: try again when it is done")]
     Busy,
@@ -32,6 +34,11 @@ pub enum StoreError {
 
     #[error("{prefix:?} begins the digests of several images ({}): give more of its digits", .found.join(", "))]
     Ambiguous { prefix: String, found: Vec<String> },
+
+    #[error(
+        "no image can be called {name:?}: `host` means this host's /usr; choose another name with --name"
+    )]
+    NameReserved { name: String },
 
     #[error("cannot read {what}: {}", io_reason(.source))]
     Source { what: String, source: io::Error },
@@ -74,6 +81,11 @@ pub enum StoreError {
 
     #[error("{path:?} is damaged ({reason}): remove the image with `creel image rm` and install it again")]
     Damaged { path: PathBuf, reason: String },
+
+    #[error(
+        "{path:?}, the list of the images, is damaged ({reason}): restore it, or move it away and install the images again (what is unpacked stays until `creel image gc`)"
+    )]
+    DamagedIndex { path: PathBuf, reason: String },
 }
 
 impl StoreError {
@@ -87,6 +99,7 @@ impl StoreError {
             StoreError::InUse { .. } => "image.in_use",
             StoreError::NotFound { .. } => "image.not_found",
             StoreError::Ambiguous { .. } => "image.ambiguous",
+            StoreError::NameReserved { .. } => "image.name_reserved",
             StoreError::Source { .. } => "image.source",
             StoreError::WrongDigest { .. } => "image.wrong_digest",
             StoreError::WrongSize { .. } => "image.wrong_size",
@@ -99,14 +112,17 @@ impl StoreError {
             StoreError::Merge { source: Errno::NOSPC | Errno::DQUOT, .. } => "image.store_full",
             StoreError::Merge { .. } => "image.merge",
             StoreError::TooDeep { .. } => "image.too_deep",
-            StoreError::Damaged { .. } => "image.store_damaged",
+            StoreError::Damaged { .. } | StoreError::DamagedIndex { .. } => "image.store_damaged",
         }
     }
 
     /// True when the host is at fault (exit code 125), false when the caller or the image is (126).
     pub fn is_host_fault(&self) -> bool {
         match self {
-            StoreError::Io { .. } | StoreError::NotOurs { .. } | StoreError::Damaged { .. } => true,
+            StoreError::Io { .. }
+            | StoreError::NotOurs { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::DamagedIndex { .. } => true,
             StoreError::Unpack { source, .. } => source.is_host_fault(),
             StoreError::Merge { source, .. } => *source != Errno::NAMETOOLONG,
             _ => false,
@@ -122,8 +138,17 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
-fn space_hint(error: &io::Error) -> &'static str {
-    if is_full(error) { "; free some space there, `creel image gc` may help" } else { "" }
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        _ if is_full(error) => "; free some space there, `creel image gc` may help",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; mount that file system writable, or name another state directory with CREEL_STATE_DIR"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; let this user read and write there, or name another state directory with CREEL_STATE_DIR"
+        }
+        _ => "",
+    }
 }
 
 fn installed_list(names: &[String]) -> String {

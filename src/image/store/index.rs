@@ -9,6 +9,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
+use super::unfinished::Unfinished;
 use super::{Store, StoreError, lock, random_name};
 use crate::image::oci::{self, Digest};
 
@@ -51,7 +52,7 @@ impl Store {
     /// All names, in their order in the index (that of their installation). One small file is read.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] for an `index.json` that is none; [`StoreError::Io`].
+    /// [`StoreError::DamagedIndex`] for an `index.json` that is none; [`StoreError::Io`].
     pub fn names(&self) -> Result<Vec<Named>, StoreError> {
         let path = self.path.join("index.json");
         let bytes = match fs::read(&path) {
@@ -59,8 +60,10 @@ impl Store {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(e) => return Err(StoreError::io("read", &path, e)),
         };
-        let index: IndexFile = serde_json::from_slice(&bytes)
-            .map_err(|e| StoreError::Damaged { path, reason: e.to_string().escape_debug().to_string() })?;
+        let index: IndexFile = serde_json::from_slice(&bytes).map_err(|e| StoreError::DamagedIndex {
+            path,
+            reason: e.to_string().escape_debug().to_string(),
+        })?;
         Ok(index.manifests)
     }
 
@@ -107,9 +110,9 @@ impl Store {
     pub(super) fn replace(&self, name: &str, content: &[u8]) -> Result<(), StoreError> {
         let path = self.path.join(name);
         let tmp = self.path.join("tmp").join(format!("{}-{name}", random_name()?));
-        let result = write_new(&tmp, content)
-            .and_then(|()| fs::rename(&tmp, &path))
-            .and_then(|()| File::open(&self.path)?.sync_all());
+        let (_unfinished, written) = Unfinished::made(&tmp, || write_new(&tmp, content));
+        let result =
+            written.and_then(|()| fs::rename(&tmp, &path)).and_then(|()| File::open(&self.path)?.sync_all());
         result.map_err(|e| {
             let _ = fs::remove_file(&tmp);
             StoreError::io("write", &path, e)

@@ -35,6 +35,7 @@ mod observer;
 pub mod partial;
 mod plan;
 mod remove;
+pub mod unfinished;
 mod work;
 
 use std::fs::{self, DirBuilder};
@@ -42,6 +43,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+pub use commit::check_name;
 pub use error::StoreError;
 pub use facts::{Facts, LayerFacts};
 pub use index::Named;
@@ -107,7 +109,11 @@ impl Store {
             let meta = meta.map_err(|e| StoreError::io("look at", dir, e))?;
             let ours = meta.uid() == rustix::process::geteuid().as_raw();
             if !ours || meta.mode() & 0o022 != 0 || !meta.is_dir() {
-                return Err(StoreError::NotOurs { path: dir.to_owned(), owner: meta.uid() });
+                return Err(StoreError::NotOurs {
+                    path: dir.to_owned(),
+                    owner: meta.uid(),
+                    mode: meta.mode(),
+                });
             }
         }
         Ok(Store { path })

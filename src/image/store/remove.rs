@@ -20,6 +20,8 @@ use crate::sandbox::tree::remove_tree;
 pub struct Collected {
     /// Names that were taken away.
     pub names: Vec<String>,
+    /// Whether the image that `creel run` takes without `--image` is among them: that is `host` now.
+    pub default_gone: bool,
     /// Bytes on the disk.
     pub bytes: u64,
     /// Bundles that no name reaches and that stayed: a run uses them.
@@ -54,8 +56,13 @@ impl Store {
         for text in texts {
             let (digest, names) = self.meaning(text)?;
             going.extend(names);
-            images.push(digest);
+            // Several names of one image are one lock: a second one of ours would look like a run's.
+            if !images.contains(&digest) {
+                images.push(digest);
+            }
         }
+        going.sort();
+        going.dedup();
         let before = self.names()?;
         let mut held = Vec::new();
         for image in images {
@@ -66,14 +73,14 @@ impl Store {
             }
         }
         self.change_names(|names| names.retain(|n| !going.iter().any(|g| g == n.name())))?;
-        if self.default_name()?.is_some_and(|d| going.contains(&d)) {
+        let default_gone = self.default_name()?.is_some_and(|d| going.contains(&d));
+        if default_gone {
             self.set_default(None)?;
         }
         // Their locks are held until the bundles have no name any more.
         let mut collected = self.collect(&held)?;
-        going.sort();
-        going.dedup();
         collected.names = going;
+        collected.default_gone = default_gone;
         Ok(collected)
     }
 
