@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -326,6 +326,37 @@ fn a_cancelled_build_leaves_nothing() {
     let folder = recipe(&ctx, "quick", "[[step]]\nname = \"s\"\nrun = \"s.sh\"\n", &[("s.sh", "true")]);
     build(&ctx, &folder, &["quick"]).expect_code(0);
     assert_nothing_begun(&ctx);
+}
+
+#[test]
+fn a_build_that_is_cancelled_in_its_base_ends_mmdebstrap() {
+    let Some(ctx) = Ctx::new() else { return };
+    // The base is made in a directory of temporary files, by ids that must get there.
+    fs::set_permissions(ctx.root(), fs::Permissions::from_mode(0o711)).unwrap();
+    let temporary = ctx.root().join("temporary");
+    fs::create_dir(&temporary).unwrap();
+    let entries =
+        |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect::<Vec<_>>();
+    let mut command = build_command(&ctx, &images::recipes(), &["minimal"]);
+    let child = spawn(command.env("TMPDIR", &temporary));
+    let begun = || entries(&temporary).iter().any(|dir| entries(dir).len() > 1);
+    assert!(wait_until(begun, common::HANG));
+    let made = fs::metadata(&entries(&temporary)[0]).unwrap();
+    assert!(made.uid() > 1_900_000_000, "{} makes the base", made.uid());
+    kill(child.id(), rustix::process::Signal::TERM);
+    let ran = finish(child).expect_code(130);
+    assert!(ran.err().contains("cancelled"), "{}", ran.err());
+    assert_eq!(entries(&temporary), Vec::<PathBuf>::new());
+    assert_nothing_begun(&ctx);
+}
+
+#[test]
+fn a_file_whose_name_means_a_deletion_is_refused() {
+    let Some(ctx) = Ctx::new() else { return };
+    let steps = "[[step]]\nname = \"f\"\nfiles = \"tree\"\n";
+    let folder = recipe(&ctx, "white", steps, &[("tree/.wh.etc", "")]);
+    let ran = build(&ctx, &folder, &["white"]).expect_code(126);
+    assert!(ran.err().contains(".wh.etc") && ran.err().contains("deletion"), "{}", ran.err());
 }
 
 #[test]
