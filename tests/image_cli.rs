@@ -276,7 +276,8 @@ fn a_progress_bar_on_a_terminal_only() {
         // script(1) gives the command a terminal.
         let line = format!("'{}' image import '{}' {more}", env!("CARGO_BIN_EXE_creel"), layout.display());
         let mut command = ctx.within(Command::new("script"));
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        // One that can move its cursor; with TERM=dumb there is no bar.
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("TERM", "xterm");
         finish(spawn(&mut command)).expect_code(0).out()
     };
     let shown = on_terminal("");
