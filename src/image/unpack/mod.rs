@@ -8,7 +8,7 @@
 //! What comes out is what creel *runs*, not what it exports: all files belong to who unpacks, without set-user-id bits,
 //! devices and extended attributes ([`modes`], [`extract`]). What was left out is counted in [`LayerRecord::dropped`].
 //!
-//! Two threads: the caller's reads, decompresses and hashes; the other creates files ([`pipe`]).
+//! Three threads: the caller's reads and decompresses, one creates files, one hashes ([`pipe`]).
 
 #![forbid(unsafe_code)]
 

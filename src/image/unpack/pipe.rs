@@ -1,4 +1,6 @@
-//! Decompressing and hashing in one thread, unpacking in another, with a few buffers between them.
+//! Decompressing in one thread, unpacking in another, hashing in a third, with a few buffers that go round between them.
+//!
+//! Hashing is what takes longest of a layer that is not compressed; alone in its thread it keeps up with the two others.
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,8 +32,9 @@ pub(super) fn run<T: Send>(
     work: impl FnOnce(&mut Chunks) -> Result<T, UnpackError> + Send,
 ) -> Result<Fed<T>, UnpackError> {
     let (full, chunks) = sync_channel(CHUNKS);
+    let (done, unpacked) = sync_channel::<Vec<u8>>(CHUNKS);
     let (back, empty) = sync_channel(CHUNKS);
-    let mut chunks = Chunks { full: chunks, back, current: Vec::new(), at: 0, ended: false };
+    let mut chunks = Chunks { full: chunks, done, current: Vec::new(), at: 0, ended: false };
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("creel-unpack".into())
@@ -42,7 +45,20 @@ pub(super) fn run<T: Send>(
                 result
             })
             .map_err(|source| UnpackError::Thread { source })?;
-        let (hasher, bytes) = feed(stream, limits, full, &empty);
+        let hash = thread::Builder::new()
+            .name("creel-hash".into())
+            .spawn_scoped(scope, move || {
+                let mut hasher = Hasher::default();
+                for chunk in unpacked {
+                    hasher.update(&chunk);
+                    // There is room for all; and if the feeder has ended it needs none.
+                    let _ = back.try_send(chunk);
+                }
+                hasher
+            })
+            .map_err(|source| UnpackError::Thread { source })?;
+        let bytes = feed(stream, limits, full, &empty);
+        let hasher = hash.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         match worker.join() {
             Ok(result) => result.map(|result| Fed { result, diff_id: hasher.finish(), bytes }),
             Err(panic) => std::panic::resume_unwind(panic),
@@ -56,15 +72,14 @@ fn feed(
     limits: &Limits,
     full: SyncSender<io::Result<Vec<u8>>>,
     empty: &Receiver<Vec<u8>>,
-) -> (Hasher, u64) {
-    let mut hasher = Hasher::default();
+) -> u64 {
     let mut bytes = 0;
     let mut stream = match decompress(stream) {
         Ok(stream) => stream.with_ratio(limits.ratio),
         Err(e) => {
             // Nobody there to take it has failed already.
             let _ = full.send(Err(e));
-            return (hasher, bytes);
+            return bytes;
         }
     };
     let mut made = 0;
@@ -84,7 +99,6 @@ fn feed(
             None if bytes > limits.bytes => Some(StreamError::Bytes { bytes: limits.bytes }.into()),
             error => error,
         };
-        hasher.update(&chunk);
         if (n > 0 && full.send(Ok(chunk)).is_err()) || (n == 0 && error.is_none()) {
             break;
         }
@@ -93,7 +107,7 @@ fn feed(
             break;
         }
     }
-    (hasher, bytes)
+    bytes
 }
 
 /// Fills the buffer as far as the stream goes; how far that is, and what stopped it.
@@ -113,7 +127,8 @@ fn fill(stream: &mut impl Read, buf: &mut [u8]) -> (usize, Option<io::Error>) {
 /// The stream as the unpacking thread sees it.
 pub(super) struct Chunks {
     full: Receiver<io::Result<Vec<u8>>>,
-    back: SyncSender<Vec<u8>>,
+    /// To be hashed, in order.
+    done: SyncSender<Vec<u8>>,
     current: Vec<u8>,
     at: usize,
     ended: bool,
@@ -133,8 +148,8 @@ impl BufRead for Chunks {
             let used = std::mem::take(&mut self.current);
             self.at = 0;
             if used.capacity() > 0 {
-                // There is room for all; and if the other side has ended it needs none.
-                let _ = self.back.try_send(used);
+                // Nothing may be missing from the digest. The hashing thread ends only after this one.
+                let _ = self.done.send(used);
             }
             match self.full.recv() {
                 Ok(Ok(chunk)) => self.current = chunk,
