@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What one run may use. All sizes are bytes.
 ///
 /// The defaults of the product stand in `profiles/default.toml`, not here.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Wall-clock time from the start of the payload to its forced end.
-    #[serde(serialize_with = "as_seconds", rename = "timeout_s")]
+    #[serde(serialize_with = "as_seconds", deserialize_with = "from_seconds", rename = "timeout_s")]
     pub timeout: Duration,
     /// Memory of the whole sandbox, tmpfs pages included; swap is always 0.
     pub memory: u64,
@@ -37,7 +37,8 @@ pub struct Limits {
 }
 
 /// A limit that a host may be unable to enforce, as named by `--allow-unenforced`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LimitKind {
     Memory,
     Pids,
@@ -57,4 +58,9 @@ impl LimitKind {
 
 fn as_seconds<S: serde::Serializer>(d: &Duration, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_f64(d.as_secs_f64())
+}
+
+fn from_seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(d)?;
+    Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
 }

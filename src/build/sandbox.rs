@@ -115,6 +115,7 @@ pub fn run(step: Step<'_>, lease: &Lease) -> Result<OwnedFd, BuildError> {
         ids: lease.ids,
         disk: DiskHold::Tmpfs,
         inputs: Inputs::Few(step.inputs.clone()),
+        slot: None,
         run_dir: None,
         place: duplicate(&run.runs)?,
         entry: Some(("step.sh".to_owned(), step.script.as_bytes().to_vec())),

@@ -129,7 +129,9 @@ pub fn enforced(
     }
     let user = match ids {
         Ids::Own { user, .. } => format!("own host uid {user}"),
-        Ids::Range { first } => format!("own host uids from {first} on"),
+        Ids::Range { first } | Ids::Template { root: first, .. } => {
+            format!("own host uids from {first} on")
+        }
         Ids::Caller { uid, .. } => format!("the caller's uid {uid}"),
     };
     for (what, by) in [

@@ -117,6 +117,7 @@ impl Pump {
                         outcome = Some(o);
                         over = Some(Instant::now());
                     }
+                    Some((Event::Ready, _)) => {}
                     None => {
                         // The launcher is dead, and so is the sandbox, by init's death signal; should anything be left, it ends now.
                         let _ = reclaim(cgroups, run_id);

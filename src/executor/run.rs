@@ -129,8 +129,8 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let inputs = if request.inputs.is_empty() {
         Inputs::Few(vec![("manifest.json".into(), b"[]".into())])
     } else {
-        run.make(&[INPUTS]).map_err(state_error)?;
-        Inputs::Staged
+        let dir = run.inputs().map_err(state_error)?;
+        Inputs::Staged(dir)
     };
     if disk != DiskHold::Tmpfs {
         run.make(&ON_DISK).map_err(state_error)?;
@@ -148,6 +148,7 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
         ids: lease.ids,
         disk,
         inputs,
+        slot: None,
         run_dir: run.dir.as_ref().map(OwnedFd::try_clone).transpose().map_err(duplicate)?,
         place: run.runs.try_clone().map_err(duplicate)?,
         entry: match &mut request.program {

@@ -15,6 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use crate::sandbox::cgroup::{Found, reclaim, reclaim_in};
+use crate::sandbox::run_dirs::INPUTS;
 use crate::sandbox::tree::remove_tree;
 use crate::state_dir::not_ours;
 use crate::sys::lock::{try_lock_byte, unlock_byte};
@@ -110,6 +111,15 @@ impl Run {
                 .map_err(fail(&self.path.join(name)))?;
         }
         Ok(())
+    }
+}
+
+impl Run {
+    /// Makes the directory for staged inputs and opens it.
+    pub fn inputs(&mut self) -> Result<OwnedFd, StateError> {
+        self.make(&[INPUTS])?;
+        let path = self.path.join(INPUTS);
+        open_dir(&path).map_err(|source| StateError::Io { path, source })
     }
 }
 

@@ -54,7 +54,7 @@ impl DiskHold {
 pub fn projects(ids: Ids) -> Option<(u32, u32)> {
     match ids {
         Ids::Own { user, .. } => Some((user, user + (1 << 16))),
-        Ids::Caller { .. } | Ids::Range { .. } => None,
+        Ids::Caller { .. } | Ids::Range { .. } | Ids::Template { .. } => None,
     }
 }
 

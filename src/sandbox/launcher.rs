@@ -17,7 +17,7 @@ use super::init::{self, Ends};
 use super::outcome::{End, Event, Order, Outcome};
 use super::run_dirs::{Places, RunDirs, clear_quota, reopened};
 use super::setup::{self, Plan};
-use super::spec::{Ids, Spec};
+use super::spec::{Ids, Inputs, Slot, Spec};
 use super::template::{StepError, Template, step};
 use super::watch::{self, Watch, Watched};
 use crate::sys;
@@ -41,7 +41,7 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
     match clone3(0, None)? {
         Cloned::Child => {
             drop(ours);
-            main(spec, theirs)
+            run_here(spec, theirs, || true)
         }
         Cloned::Parent { pid, .. } => Ok(Launcher { control: ours, pid }),
     }
@@ -50,7 +50,9 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
 /// Exit code of a launcher that could not remove the run's cgroup.
 pub const LEFT_BEHIND: i32 = 3;
 
-fn main(mut spec: Spec, control: OwnedFd) -> ! {
+/// Makes the calling process, which must be single-threaded and forked for this, the launcher of a sandbox. `control`: the launcher's end.
+/// `finish` is called last, when all is dead and the cgroup is gone; whether nothing was left.
+pub fn run_here(mut spec: Spec, control: OwnedFd, finish: impl FnOnce() -> bool) -> ! {
     let mut own = match prepare_self(&spec, &control) {
         Ok(own) => own,
         Err(e) => {
@@ -67,7 +69,8 @@ fn main(mut spec: Spec, control: OwnedFd) -> ! {
     // init may still be on its way out, with the namespaces; the caller harvests meanwhile.
     clear_quota(&spec);
     let gone = init.is_none_or(|pidfd| watch::kill(&own.group, &pidfd));
-    exit_now(if own.group.remove().is_ok() && gone { 0 } else { LEFT_BEHIND })
+    let removed = own.group.remove().is_ok();
+    exit_now(if finish() && removed && gone { 0 } else { LEFT_BEHIND })
 }
 
 fn failed(e: StepError) -> Outcome {
@@ -110,6 +113,12 @@ fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
     free_of_callers_limits();
     let mut keep = vec![control.as_raw_fd(), spec.place.as_raw_fd()];
     keep.extend(spec.run_dir.iter().map(AsRawFd::as_raw_fd));
+    if let Inputs::Staged(dir) = &spec.inputs {
+        keep.push(dir.as_raw_fd());
+    }
+    if let Some(Slot::Forked { zygote }) = &spec.slot {
+        keep.push(zygote.as_raw_fd());
+    }
     keep.extend(spec.stdin.iter().chain(&spec.output).chain(&spec.held).map(AsRawFd::as_raw_fd));
     keep.extend(spec.root.binds.iter().map(|b| b.source.as_raw_fd()));
     keep.extend(spec.root.layers.iter().map(AsRawFd::as_raw_fd));

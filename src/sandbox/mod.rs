@@ -23,3 +23,4 @@ pub mod spec;
 mod template;
 pub mod tree;
 mod watch;
+pub mod zygote;

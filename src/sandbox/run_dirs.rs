@@ -50,8 +50,8 @@ impl Places {
             step(format!("open {name}"), dir.and_then(|dir| open_dir(dir.as_fd(), name)))
         };
         let again = |name: &str| step(format!("open {name} again"), reopened(open(name)?.as_fd()));
-        let inputs = match spec.inputs {
-            Inputs::Staged => Some(again(INPUTS)?),
+        let inputs = match &spec.inputs {
+            Inputs::Staged(dir) => Some(step("open the inputs again", reopened(dir.as_fd()))?),
             Inputs::Few(_) => None,
         };
         let disk = match spec.disk {
@@ -86,8 +86,8 @@ impl RunDirs {
         }
         let inputs = match (&spec.inputs, &places.inputs) {
             (Inputs::Few(files), _) => few(template, files).map(|tree| (tree, true)),
-            (Inputs::Staged, Some(staged)) => show(staged.as_fd(), empty, spec.ids),
-            (Inputs::Staged, None) => Err(io::ErrorKind::NotFound.into()),
+            (Inputs::Staged(_), Some(staged)) => show(staged.as_fd(), empty, spec.ids),
+            (Inputs::Staged(_), None) => Err(io::ErrorKind::NotFound.into()),
         };
         let mut add = |shown: io::Result<(OwnedFd, bool)>, target: &str| -> Result<(), StepError> {
             let (tree, hidden) = step(format!("show {target}"), shown)?;

@@ -33,7 +33,10 @@ pub struct Spec {
     pub ids: Ids,
     pub disk: DiskHold,
     pub inputs: Inputs,
-    /// The run's directory on the host, with those of `run_dirs::INPUTS` and `run_dirs::ON_DISK` in it that are asked for.
+    /// A sandbox that is made ahead: its program is a Python that waits for a [`Delivery`](super::outcome::Delivery). `command` is then that of
+    /// the waiting Python (`python3 /work/entry.py`).
+    pub slot: Option<Slot>,
+    /// The run's directory on the host, with those of `run_dirs::ON_DISK` in it, when `disk` needs it.
     pub run_dir: Option<OwnedFd>,
     /// Some directory of the host for the launcher's own tree to be mounted on, in its own namespace only.
     pub place: OwnedFd,
@@ -64,8 +67,8 @@ pub struct Command {
 /// What is under `/inputs`.
 #[derive(Debug)]
 pub enum Inputs {
-    /// What the caller puts into the run's directory `inputs` before it says [`Order::Go`](super::outcome::Order).
-    Staged,
+    /// What the caller puts into this directory before it says [`Order::Go`](super::outcome::Order).
+    Staged(OwnedFd),
     /// These small files: name, content.
     Few(Vec<(String, Vec<u8>)>),
 }
@@ -81,6 +84,9 @@ pub enum Ids {
     /// Made by root, for a build: 0 and the [`RANGE`] ids from it on are as many outside, from `first` on, that no process ever runs as
     /// but the steps of this build.
     Range { first: u32 },
+    /// Made by root, for a zygote: 0 and the 65,535 ids after it are as many outside, from `root` on, so that slots forked from it can have any
+    /// of them; it runs as `user` itself, an id outside that no other live sandbox has.
+    Template { user: u32, root: u32 },
 }
 
 /// How many ids a build has: those that Debian packages may give files to.
@@ -98,6 +104,7 @@ impl Ids {
             Ids::Own { user, .. } => user,
             Ids::Caller { uid, .. } => uid,
             Ids::Range { first } => first,
+            Ids::Template { user, .. } => user,
         }
     }
 
@@ -115,7 +122,7 @@ impl Ids {
                 (map.clone(), map)
             }
             Ids::Caller { uid, gid } => (vec![one(INSIDE_ID, uid)], vec![one(INSIDE_ID, gid)]),
-            Ids::Range { .. } => (vec![self.layers()], vec![self.layers()]),
+            Ids::Range { .. } | Ids::Template { .. } => (vec![self.layers()], vec![self.layers()]),
         }
     }
 
@@ -124,9 +131,20 @@ impl Ids {
         match self {
             Ids::Own { root, .. } => IdMap { inside: 0, outside: root, count: 1 },
             Ids::Caller { uid, .. } => IdMap { inside: 0, outside: uid, count: 1 },
-            Ids::Range { first } => IdMap { inside: 0, outside: first, count: RANGE },
+            Ids::Range { first } | Ids::Template { root: first, .. } => {
+                IdMap { inside: 0, outside: first, count: RANGE }
+            }
         }
     }
+}
+
+/// What the waiting Python of a slot is.
+#[derive(Debug)]
+pub enum Slot {
+    /// A Python of its own, which imports these modules before it waits.
+    Started { preload: Vec<String> },
+    /// A fork of the zygote at the other end of this socket.
+    Forked { zygote: OwnedFd },
 }
 
 #[derive(Debug)]

@@ -68,7 +68,7 @@ impl Template {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         step("make mounts private", mount_change("/", private))?;
         let devices = match ids {
-            Ids::Own { .. } | Ids::Range { .. } => Vec::new(),
+            Ids::Own { .. } | Ids::Range { .. } | Ids::Template { .. } => Vec::new(),
             Ids::Caller { .. } => step("clone the device nodes", host_devices())?,
         };
         let copy = |name: String, source: &OwnedFd| step(format!("bind {name}"), bind(source.as_fd(), true));
