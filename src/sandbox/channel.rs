@@ -3,7 +3,9 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -35,8 +37,44 @@ pub fn send(to: BorrowedFd<'_>, data: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
 
 /// The next packet, of at most `longest` bytes, and its descriptors; an empty one when the other end is closed.
 pub fn receive(from: BorrowedFd<'_>, longest: usize) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let packet = receive_whole(from, longest)?;
+    Ok((packet.data, packet.fds))
+}
+
+/// A packet with everything that came along.
+pub struct Packet {
+    pub data: Vec<u8>,
+    pub fds: Vec<OwnedFd>,
+    /// Who sent it, in our pid namespace, when [`tell_senders`] was asked for.
+    pub sender: Option<i32>,
+}
+
+/// From now on the kernel says of each packet that arrives at `end` which process sent it (SO_PASSCRED, unix(7)).
+pub fn tell_senders(end: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_passcred(end, true)?)
+}
+
+/// [`receive`] with the sender.
+///
+/// # Errors
+/// Besides the kernel's: ETIMEDOUT when nothing comes `within` this time.
+pub fn receive_within(from: BorrowedFd<'_>, longest: usize, within: Duration) -> io::Result<Packet> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::from_borrowed_fd(from, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+            Err(Errno::INTR) => {}
+            Ok(_) => return receive_whole(from, longest),
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn receive_whole(from: BorrowedFd<'_>, longest: usize) -> io::Result<Packet> {
     let mut data = vec![0u8; longest];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS), ScmCredentials(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let bytes = loop {
         match recvmsg(from, &mut [IoSliceMut::new(&mut data)], &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -47,13 +85,15 @@ pub fn receive(from: BorrowedFd<'_>, longest: usize) -> io::Result<(Vec<u8>, Vec
         }
     };
     data.truncate(bytes);
-    let mut fds = Vec::new();
+    let (mut fds, mut sender) = (Vec::new(), None);
     for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(received) = message {
-            fds.extend(received);
+        match message {
+            RecvAncillaryMessage::ScmRights(received) => fds.extend(received),
+            RecvAncillaryMessage::ScmCredentials(who) => sender = Some(who.pid.as_raw_nonzero().get()),
+            _ => {}
         }
     }
-    Ok((data, fds))
+    Ok(Packet { data, fds, sender })
 }
 
 #[cfg(test)]

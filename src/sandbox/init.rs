@@ -1,10 +1,11 @@
 //! PID 1 of a sandbox: forks the payload, reaps what is orphaned, tells how the payload ended. Never the user's program, since PID 1 has
 //! odd signal rules.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
+use serde::{Deserialize, Serialize};
 
 use super::cgroup::{self, Group};
 use super::channel;
@@ -13,7 +14,7 @@ use super::role::Role;
 use super::setup::{self, Failure};
 use super::template::{StepError, step};
 use crate::sys;
-use crate::sys::process::{Cloned, TitleArea, clone3, exit_now};
+use crate::sys::process::{Cloned, Ended, TitleArea, clone3, exit_now};
 
 /// What init sends when the payload has ended and everything else in the sandbox is dead: wait status and CPU time in microseconds, both little-endian.
 pub const RESULT_LEN: usize = 12;
@@ -69,22 +70,82 @@ pub fn main(
     }
     let result = loop {
         match sys::process::wait_any() {
-            Ok(Some(ended)) if ended.pid == main => {
-                let mut result = [0; RESULT_LEN];
-                result[..4].copy_from_slice(&ended.status.to_le_bytes());
-                result[4..].copy_from_slice(&ended.cpu_us.to_le_bytes());
-                break result;
-            }
+            Ok(Some(ended)) if ended.pid == main => break ended,
             Ok(Some(_)) => {}
             _ => exit_now(1),
         }
     };
-    // The end of the main process is the end of all. Nobody escapes: who has a SIGKILL pending can't fork, and orphans come here.
+    end_all(ends.control, &result)
+}
+
+/// The end of the main process is the end of all.
+fn end_all(control: &OwnedFd, main: &Ended) -> ! {
+    // Nobody escapes: who has a SIGKILL pending can't fork, and orphans come here.
     let _ = sys::process::kill_all_others();
     while let Ok(Some(_)) = sys::process::wait_any() {}
+    let mut result = [0; RESULT_LEN];
+    result[..4].copy_from_slice(&main.status.to_le_bytes());
+    result[4..].copy_from_slice(&main.cpu_us.to_le_bytes());
     // Now everything but this process is dead. Its own end, with that of the namespaces, need not be waited for to tell so.
-    let _ = channel::send(ends.control.as_fd(), &result, &[]);
+    let _ = channel::send(control.as_fd(), &result, &[]);
     exit_now(0)
+}
+
+/// What the init of a slot that was forked from a zygote must know; its first packet, as JSON. The second is the order to go.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct InitPlan {
+    pub role: Role,
+    pub places: setup::Places,
+}
+
+/// What it answers when its root is built and its privileges are gone.
+pub const MOUNTED: &[u8] = b"mounted";
+/// Its socket.
+const CONTROL: RawFd = 3;
+/// The payload, which the same process has forked before it executed this program.
+const PAYLOAD: i32 = 2;
+
+/// The life of a PID 1 that was forked from a zygote and has executed this program: in new user and pid namespaces with all rights in them, its
+/// launcher at descriptor 3. Another process of the zygote's, the payload, waits to join the namespaces that it makes.
+pub fn executed() -> ! {
+    let Ok(control) = sys::fds::take(CONTROL) else { exit_now(1) };
+    if let Err(e) = build(&control) {
+        let _ = channel::send(control.as_fd(), format!("e{} {}", e.errno, e.step).as_bytes(), &[]);
+        exit_now(1)
+    }
+    let _ = sys::fds::close_all_except(&[control.as_raw_fd()]);
+    let _ = channel::send(control.as_fd(), MOUNTED, &[]);
+    // Its parent, the zygote, may end whenever it likes: it is the launcher whose end ends all.
+    let Ok(children) = sys::signal::block_and_watch(&[libc::SIGCHLD]) else { exit_now(1) };
+    loop {
+        match sys::process::wait_ended() {
+            Ok(Some(ended)) if ended.pid == PAYLOAD => end_all(&control, &ended),
+            Ok(Some(_)) => continue,
+            Ok(None) => {}
+            Err(_) => exit_now(1),
+        }
+        let mut fds = [PollFd::new(&children, PollFlags::IN), PollFd::new(&control, PollFlags::empty())];
+        let _ = poll(&mut fds, None);
+        if !fds[1].revents().is_empty() {
+            exit_now(1)
+        }
+        let _ = sys::signal::next(children.as_fd());
+    }
+}
+
+fn build(control: &OwnedFd) -> Result<(), StepError> {
+    let title = step("find the title", TitleArea::find())?;
+    step("take a title", title.set("init"))?;
+    step("block signals", sys::signal::shut_out())?;
+    let nothing = || StepError { step: "hear from the launcher".into(), errno: libc::EPIPE };
+    let plan = channel::receive(control.as_fd(), channel::LONG).map_err(|_| nothing())?.0;
+    let plan: InitPlan = serde_json::from_slice(&plan).map_err(|_| nothing())?;
+    setup::early(plan.role)?;
+    let go = Go::receive(control.as_fd()).ok_or_else(nothing)?;
+    setup::build_root(plan.role, &plan.places, &go)?;
+    step("drop init's privileges", give_up_everything(plan.role, true))?;
+    step("clear the death signal", rustix::process::set_parent_process_death_signal(None))?;
+    Ok(())
 }
 
 fn give_up_everything(role: Role, may_setgroups: bool) -> std::io::Result<()> {

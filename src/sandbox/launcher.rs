@@ -5,7 +5,7 @@
 //! signal), and the caller cleans up.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -13,10 +13,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::cgroup::Group;
 use super::channel;
 use super::go::Go;
-use super::init::{self, Ends};
+use super::fork::Fork;
+use super::init::{self, Ends, InitPlan};
 use super::outcome::{End, Event, Order, Outcome};
+use super::role::Role;
 use super::run_dirs::{Places, RunDirs, clear_quota, reopened};
 use super::setup::{self, Plan};
+use super::slot::{Python, Waiting};
 use super::spec::{Ids, Inputs, Slot, Spec};
 use super::template::{StepError, Template, step};
 use super::watch::{self, Watch, Watched};
@@ -73,7 +76,7 @@ pub fn run_here(mut spec: Spec, control: OwnedFd, finish: impl FnOnce() -> bool)
     exit_now(if finish() && removed && gone { 0 } else { LEFT_BEHIND })
 }
 
-fn failed(e: StepError) -> Outcome {
+pub fn failed(e: StepError) -> Outcome {
     Outcome {
         end: End::SetUp { step: e.step, errno: e.errno },
         status: None,
@@ -86,29 +89,35 @@ fn failed(e: StepError) -> Outcome {
     }
 }
 
-fn tell(control: &OwnedFd, event: &Event) {
+pub fn tell(control: &OwnedFd, event: &Event) {
     // When the caller is gone, there is nobody to tell; the watch loop notices.
     let _ = channel::send(control.as_fd(), &serde_json::to_vec(event).unwrap_or_default(), &[]);
 }
 
 /// What the launcher has for itself.
-struct Own {
-    group: Group,
-    title: TitleArea,
+pub struct Own {
+    pub group: Group,
+    pub title: TitleArea,
     /// The mount namespace that it came from.
-    host: std::fs::File,
+    pub host: std::fs::File,
 }
 
 /// Makes a launcher of a forked caller: no terminal signals, no descriptors but the run's, namespaces of its own, and the cgroup, whose path
 /// is out of reach later.
-fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
+pub fn prepare_self(spec: &Spec, control: &OwnedFd) -> Result<Own, StepError> {
+    let cgroup = match &spec.slot {
+        Some(Slot::Forked { .. }) => spec.cgroup.clone().without_birth(),
+        // Its forks stay where it was born until they enter their own.
+        None if matches!(spec.role, Role::Zygote { .. }) => spec.cgroup.clone().without_birth(),
+        _ => spec.cgroup.clone(),
+    };
     step("start a session", rustix::process::setsid())?;
     step("block signals", sys::signal::shut_out())?;
     step("leave the working directory", rustix::process::chdir("/"))?;
     let title = step("find the title", TitleArea::find())?;
     step("take a title", title.set(&format!("creel-launcher {}", spec.run_id)))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    let group = Group::create(&spec.cgroup, &spec.run_id)
+    let group = Group::create(&cgroup, &spec.run_id)
         .map_err(|e| StepError { step: format!("make the run's cgroup ({e})"), errno: e.errno() })?;
     free_of_callers_limits();
     let mut keep = vec![control.as_raw_fd(), spec.place.as_raw_fd()];
@@ -164,11 +173,76 @@ fn run(
     own: &mut Own,
     init: &mut Option<OwnedFd>,
 ) -> Result<Outcome, StepError> {
-    let Own { group, title, host } = own;
+    let slot = spec.slot.take();
+    let (born, made, prepared) = match slot {
+        Some(Slot::Forked { zygote }) => forked(spec, control, own, &zygote)?,
+        Some(Slot::Started { preload }) => cloned(spec, control, own, Some(&preload))?,
+        None => cloned(spec, control, own, None)?,
+    };
+    let Own { group, host, .. } = own;
+    let paths_hidden = made.as_ref().is_ok_and(|t| t.dirs.paths_hidden);
+    let (trees, dirs, empty) = match made {
+        Ok(Trees { root, dev, empty, dirs: RunDirs { work, outputs, binds, .. } }) => {
+            (Some((root, dev, binds)), Some(Watched { work, outputs }), Some(empty))
+        }
+        Err(_) => (None, None, None),
+    };
+    let on_start = || {
+        // While the program runs there is time for what would else delay the end: our trees and mount namespace go now.
+        drop((trees, empty));
+        // An ordinary user may not go back; then the namespace ends with this process.
+        let _ = rustix::thread::move_into_link_name_space(host.as_fd(), None);
+    };
+    let group = &*group;
+    let pidfd = &*init.insert(born.pidfd);
+    let watch = Watch {
+        spec,
+        group,
+        dirs,
+        pid: born.pid,
+        pidfd,
+        init: born.channel,
+        report: born.report,
+        slot: born.slot,
+        caller: control,
+    };
+    let mut outcome = watch.until_the_end(prepared, on_start);
+    let stats = group.stats();
+    outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
+    outcome.memory_peak = stats.memory_peak;
+    outcome.pids_peak = stats.pids_peak;
+    outcome.paths_hidden &= paths_hidden;
+    Ok(outcome)
+}
+
+/// A sandbox with an init, and what the launcher hears of it by.
+struct Born {
+    pid: i32,
+    pidfd: OwnedFd,
+    channel: OwnedFd,
+    /// `None`: nothing is executed that could fail to.
+    report: Option<OwnedFd>,
+    slot: Option<Waiting>,
+}
+
+type Made = (Born, Result<Trees, StepError>, Result<(), StepError>);
+
+/// Clones init, which forks the payload.
+fn cloned(
+    spec: &mut Spec,
+    control: &OwnedFd,
+    own: &mut Own,
+    preload: Option<&[String]>,
+) -> Result<Made, StepError> {
+    let Own { group, title, .. } = own;
     // init first: it makes the remaining namespaces on one CPU while this process makes the trees on another.
     let (init_end, our_end) = step("make a socket", channel::pair())?;
     let (report_read, report_write) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;
+    // Away from the numbers that a slot's Python has its own descriptors at.
+    let report_write = step("duplicate a descriptor", rustix::io::fcntl_dupfd_cloexec(&report_write, 64))?;
+    let mut slot = preload.map(|preload| Python::prepare(spec, preload)).transpose()?;
     let may_setgroups = spec.ids.by_root();
+    let places = places(spec);
     let born = clone3(libc::CLONE_NEWUSER | libc::CLONE_NEWPID, group.init_birth());
     let (pid, pidfd) = match step("make the sandbox's namespaces", born)? {
         Cloned::Parent { pid, pidfd } => (pid, pidfd),
@@ -176,6 +250,7 @@ fn run(
             drop(our_end);
             drop(report_read);
             let ends = Ends { control: &init_end, report: &report_write, group: &*group };
+            let more = slot.as_mut().map(Python::theirs).unwrap_or_default();
             let payload = |go: &Go, settled: RawFd| {
                 let plan = Plan {
                     role: spec.role,
@@ -183,12 +258,10 @@ fn run(
                     landlock_abi: spec.landlock_abi,
                     may_setgroups,
                     go,
-                    tmp: spec.limits.tmp,
-                    shm: spec.limits.shm,
-                    run: spec.limits.run,
-                    scratch: &spec.scratch,
+                    places: &places,
                     stdin: spec.stdin.as_ref(),
                     output: &spec.output,
+                    more: &more,
                     init_settled: settled,
                 };
                 setup::run(&plan, report_write.as_raw_fd())
@@ -202,52 +275,73 @@ fn run(
     spec.stdin = None;
     spec.output.clear();
 
-    let limited = group
-        .limit(&spec.cgroup_limits)
-        .map_err(|e| StepError { step: format!("limit the run's cgroup ({e})"), errno: e.errno() });
+    let limited = limit(group, spec);
     let group = &*group;
-    let made = limited.and_then(|()| Trees::make(spec, pid));
+    let ids = spec.ids;
+    let made = limited.and_then(|()| Trees::make(spec, |template| give_identity(ids, pid, template)));
     let prepared = made.as_ref().map_err(StepError::clone).and_then(|trees| {
         let filter = wait_for_go(control)?;
         let entrances = group.entrances();
-        let binds = &trees.dirs.binds;
-        let sent =
-            Go::send(our_end.as_fd(), &filter, trees.root.as_fd(), trees.dev.as_fd(), binds, &entrances);
-        step("start init", sent)
+        step("start init", trees.send(our_end.as_fd(), &filter, &entrances))
     });
-    let paths_hidden = made.as_ref().is_ok_and(|t| t.dirs.paths_hidden);
-    let (trees, dirs) = match made {
-        Ok(Trees { root, dev, dirs: RunDirs { work, outputs, binds, .. } }) => {
-            (Some((root, dev, binds)), Some(Watched { work, outputs }))
-        }
-        Err(_) => (None, None),
-    };
-    let on_start = || {
-        // While the program runs there is time for what would else delay the end: our trees and mount namespace go now.
-        drop(trees);
-        // An ordinary user may not go back; then the namespace ends with this process.
-        let _ = rustix::thread::move_into_link_name_space(host.as_fd(), None);
-    };
-    let pidfd = &*init.insert(pidfd);
-    let watch = Watch { spec, group, dirs, pid, pidfd, init: our_end, report: report_read, caller: control };
-    let mut outcome = watch.until_the_end(prepared, on_start);
-    let stats = group.stats();
-    outcome.cpu_us = stats.cpu_us.or(outcome.cpu_us);
-    outcome.memory_peak = stats.memory_peak;
-    outcome.pids_peak = stats.pids_peak;
-    outcome.paths_hidden = paths_hidden;
-    Ok(outcome)
+    let slot = slot.map(|python| python.ours(pid, made.as_ref().ok().map(|t| &t.empty))).transpose()?;
+    Ok((Born { pid, pidfd, channel: our_end, report: Some(report_read), slot }, made, prepared))
+}
+
+/// Has a zygote fork init and payload.
+fn forked(
+    spec: &mut Spec,
+    control: &OwnedFd,
+    own: &mut Own,
+    zygote: &OwnedFd,
+) -> Result<Made, StepError> {
+    let group = &mut own.group;
+    limit(group, spec)?;
+    let group = &*group;
+    let filter = wait_for_go(control)?;
+    let fork = Fork::ask(zygote, &group.entrances())?;
+    let pid = fork.init;
+    let pidfd = step("watch PID 1", fork.pidfd())?;
+    let ids = spec.ids;
+    let made = Trees::make(spec, |template| {
+        let userns = fork.give_identity(ids)?;
+        template.clone_root(Some(userns.as_fd()))
+    });
+    let joined = made.as_ref().map_err(StepError::clone).and_then(|trees| {
+        let init = InitPlan { role: spec.role, places: places(spec) };
+        fork.build(spec, &init, &filter, trees, pidfd.as_fd())?;
+        step("put the slot into its cgroup", group.adopt(pid, fork.payload))
+    });
+    let (channel, slot) = fork.settle(made.as_ref().ok().map(|t| &t.empty))?;
+    Ok((Born { pid, pidfd, channel, report: None, slot: Some(slot) }, made, joined))
+}
+
+pub fn places(spec: &Spec) -> setup::Places {
+    let l = &spec.limits;
+    setup::Places { tmp: l.tmp, shm: l.shm, run: l.run, scratch: spec.scratch.clone() }
+}
+
+pub fn limit(group: &mut Group, spec: &Spec) -> Result<(), StepError> {
+    group
+        .limit(&spec.cgroup_limits)
+        .map_err(|e| StepError { step: format!("limit the run's cgroup ({e})"), errno: e.errno() })
 }
 
 /// Everything that is mounted in the sandbox, made while init gets itself ready.
-struct Trees {
-    root: OwnedFd,
-    dev: OwnedFd,
-    dirs: RunDirs,
+pub struct Trees {
+    pub root: OwnedFd,
+    pub dev: OwnedFd,
+    /// An empty directory.
+    pub empty: OwnedFd,
+    pub dirs: RunDirs,
 }
 
 impl Trees {
-    fn make(spec: &mut Spec, init: i32) -> Result<Trees, StepError> {
+    /// Makes them in the launcher's own mount namespace. `root` gives the user namespace its maps and clones the root for it.
+    pub fn make(
+        spec: &mut Spec,
+        root: impl FnOnce(&Template) -> Result<OwnedFd, StepError>,
+    ) -> Result<Trees, StepError> {
         for b in &mut spec.root.binds {
             b.source = step(format!("open the source of {}", b.target), reopened(b.source.as_fd()))?;
         }
@@ -268,32 +362,43 @@ impl Trees {
         let template = Template::build(&spec.root, spec.ids, at.as_fd())?;
         let dirs = RunDirs::make(spec, places, &template)?;
         let dev = template.clone_dev()?;
-        let root = give_identity(spec, init, &template)?;
-        Ok(Trees { root, dev, dirs })
+        let root = root(&template)?;
+        Ok(Trees { root, dev, empty: template.empty, dirs })
+    }
+
+    /// Sends the order to go to init.
+    pub fn send(
+        &self,
+        init: BorrowedFd<'_>,
+        filter: &[u8],
+        entrances: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        Go::send(init, filter, self.root.as_fd(), self.dev.as_fd(), &self.dirs.binds, entrances)
     }
 }
 
 /// Writes the identity maps of init and makes its root.
-fn give_identity(spec: &Spec, pid: i32, template: &Template) -> Result<OwnedFd, StepError> {
-    let (uids, gids) = spec.ids.maps();
-    let written = sys::userns::write_maps(pid, &uids, &gids, !spec.ids.by_root());
+pub fn give_identity(ids: Ids, pid: i32, template: &Template) -> Result<OwnedFd, StepError> {
+    let (uids, gids) = ids.maps();
+    let written = sys::userns::write_maps(pid, &uids, &gids, !ids.by_root());
     step("write the identity maps", written)?;
-    match spec.ids.by_root() {
+    match ids.by_root() {
         true => {
-            let userns = rustix::fs::open(
-                format!("/proc/{pid}/ns/user"),
-                OFlags::RDONLY | OFlags::CLOEXEC,
-                Mode::empty(),
-            );
-            let userns = step("open the user namespace", userns)?;
+            let userns = step("open the user namespace", userns_of(pid))?;
             template.clone_root(Some(userns.as_fd()))
         }
         false => template.clone_root(None),
     }
 }
 
+/// The user namespace of process `pid`.
+pub fn userns_of(pid: i32) -> io::Result<OwnedFd> {
+    let path = format!("/proc/{pid}/ns/user");
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Waits for the caller to say that inputs are staged, and gives the filter that it sends.
-fn wait_for_go(control: &OwnedFd) -> Result<Vec<u8>, StepError> {
+pub fn wait_for_go(control: &OwnedFd) -> Result<Vec<u8>, StepError> {
     let (mut data, _) = step("wait for the inputs", channel::receive(control.as_fd(), channel::LONG))?;
     if data.first() == Some(&(Order::Go as u8)) {
         data.remove(0);

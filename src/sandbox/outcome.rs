@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Event {
     /// The payload's program runs; the descriptor sent along is the `/outputs` directory.
     Started,
-    /// A slot waits for its [`Delivery`].
+    /// A slot waits for its [`Delivery`]; also the answer to [`Order::Heat`].
     Ready,
     /// It is over and everything in the sandbox is dead.
     Ended(Outcome),
@@ -26,6 +26,9 @@ pub enum Order {
     /// [`Parcel`] (a file, read from its beginning), standard output, standard error, standard input when `stdin`, the directory of staged
     /// inputs when `inputs`, and a directory for each of `skills` (both opened with `O_PATH|O_DIRECTORY`).
     Deliver = b'd',
+    /// To a slot that is ready: do what most programs do once, so that the pages that they write to are its own already. It takes a few
+    /// milliseconds and some memory.
+    Heat = b'h',
 }
 
 /// What a slot is given to run, as far as it needs no more room than a packet has.

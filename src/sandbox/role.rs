@@ -1,10 +1,12 @@
 //! What the program in a sandbox is: nobody's, or a step that builds an image.
 
+use serde::{Deserialize, Serialize};
+
 use super::spec::INSIDE_ID;
 use crate::sys::privileges as caps;
 
-/// Decides the identity, the privileges, the network and the places for writing. Everything else is the same for both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Decides the identity, the privileges, the network and the places for writing. Everything else is the same for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// A program that nobody trusts: uid 10001, no capability, no network, writes only to its own places.
     Payload,
@@ -13,6 +15,13 @@ pub enum Role {
     Builder {
         /// The host's network, for registries; else none.
         network: bool,
+    },
+    /// A zygote: imports modules of the image and forks. It has no capability and no network and may write only to its own places, but neither
+    /// landlock nor a system-call filter, which its forks would inherit before they have mounted their roots; and it is in no pid namespace of its
+    /// own, with which they would all end.
+    Zygote {
+        /// Its uid and gid inside.
+        id: u32,
     },
 }
 
@@ -32,13 +41,14 @@ impl Role {
         match self {
             Role::Payload => INSIDE_ID,
             Role::Builder { .. } => 0,
+            Role::Zygote { id } => id,
         }
     }
 
     /// Capabilities of the program, in the sandbox's own user namespace; the bounding set holds no other.
     pub fn capabilities(self) -> u64 {
         match self {
-            Role::Payload => 0,
+            Role::Payload | Role::Zygote { .. } => 0,
             Role::Builder { .. } => BUILD,
         }
     }
@@ -58,6 +68,7 @@ impl Role {
         match self {
             Role::Payload => &["/work", "/outputs", "/tmp", "/run", "/dev/shm"],
             Role::Builder { .. } => &["/"],
+            Role::Zygote { .. } => &[],
         }
     }
 }

@@ -178,7 +178,7 @@ fn few(template: &Template, files: &[(String, Vec<u8>)]) -> io::Result<OwnedFd> 
 }
 
 /// A detached read-only tree that shows `source`; the second value: without its path on the host. A single file is bound.
-fn show(source: BorrowedFd<'_>, empty: BorrowedFd<'_>, ids: Ids) -> io::Result<(OwnedFd, bool)> {
+pub fn show(source: BorrowedFd<'_>, empty: BorrowedFd<'_>, ids: Ids) -> io::Result<(OwnedFd, bool)> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(source)?.st_mode);
     if kind == FileType::Directory
         && let Ok(tree) = overlay(&[source, empty], None, ids.by_root())
@@ -194,7 +194,7 @@ pub fn open_dir(at: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(at, name, flags, Mode::empty())?)
 }
 
-fn give(file: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
+pub fn give(file: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
     use rustix::fs::{Gid, Uid, fchown};
     match owner {
         Some(id) => Ok(fchown(file, Some(Uid::from_raw(id)), Some(Gid::from_raw(id)))?),
@@ -202,7 +202,7 @@ fn give(file: BorrowedFd<'_>, owner: Option<u32>) -> io::Result<()> {
     }
 }
 
-fn write_file(
+pub fn write_file(
     dir: BorrowedFd<'_>,
     name: &str,
     content: &[u8],

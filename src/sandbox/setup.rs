@@ -7,7 +7,8 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-use rustix::process::{Resource, Rlimit};
+use rustix::process::{Resource, Rlimit, getrlimit};
+use serde::{Deserialize, Serialize};
 
 use super::disk::inodes_for;
 use super::go::Go;
@@ -28,12 +29,11 @@ pub struct Plan<'a> {
     pub may_setgroups: bool,
     /// The trees and the filter.
     pub go: &'a Go,
-    pub tmp: u64,
-    pub shm: u64,
-    pub run: u64,
-    pub scratch: &'a [Scratch],
+    pub places: &'a Places,
     pub stdin: Option<&'a OwnedFd>,
     pub output: &'a [OwnedFd],
+    /// Descriptors 3 and so on, for the Python of a slot or a zygote.
+    pub more: &'a [OwnedFd],
     /// Reads end of file once init has given up its privileges.
     pub init_settled: RawFd,
 }
@@ -78,31 +78,17 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     let id = plan.role.inside();
     step(format!("become uid {id}"), sys::process::become_user(id, id, plan.may_setgroups))?;
 
+    if matches!(plan.role, Role::Zygote { .. }) {
+        // It has no init to end it. After the change of identity, which clears this (prctl(2)).
+        let signal = Some(rustix::process::Signal::KILL);
+        step("set the death signal", rustix::process::set_parent_process_death_signal(signal))?;
+    }
+
     // 3. A new cgroup namespace, now that birth and attachment are over, so that /proc/self/cgroup shows `/`.
     step("make a cgroup namespace", sys::process::unshare(libc::CLONE_NEWCGROUP))?;
 
-    // 4. Mounts, all below the still detached root, each at a path that is ours (mounts.rs).
-    let root = plan.go.root.as_fd();
-    step("attach the root", old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
-    step("mount /proc", mount_proc(root))?;
-    step("attach /dev", attach_at(plan.go.dev.as_fd(), root, "/dev"))?;
-    for (target, size, mode) in
-        [("/tmp", plan.tmp, "1777"), ("/dev/shm", plan.shm, "1777"), ("/run", plan.run, "0755")]
-    {
-        mount_tmpfs(root, target, size, mode)?;
-    }
-    for scratch in plan.scratch {
-        mount_tmpfs(root, &scratch.target, scratch.size, "1777")?;
-    }
-    for (tree, target) in &plan.go.binds {
-        step(format!("attach {target}"), attach_at(tree.as_fd(), root, target))?;
-    }
-
-    // 5. The old root goes; nothing of the host outside the trees above can be named any more.
-    step("enter the root", enter(root))?;
-    // No user namespace can be made inside, whatever a filter lets through (CVE-2022-0185 and its kin start there).
-    step("forbid user namespaces", std::fs::write("/proc/sys/user/max_user_namespaces", "0"))?;
-    masks::apply(plan.go.dev.as_fd())?;
+    // 4. and 5. The root.
+    build_root(plan.role, plan.places, plan.go)?;
 
     // 6. Privileges.
     step("start a session", rustix::process::setsid())?;
@@ -116,16 +102,63 @@ fn prepare(plan: &Plan<'_>, report: RawFd) -> Result<Vec<CString>, StepError> {
     // 7. Descriptors: 0, 1, 2 and, until the program is executed, the one that reports a failure.
     step("wait for init", sys::fds::read_eof(plan.init_settled))?;
     install_streams(plan)?;
-    step("close descriptors", sys::fds::close_all_except(&[0, 1, 2, report]))?;
+    let keep: Vec<RawFd> = (0..3 + plan.more.len() as RawFd).chain([report]).collect();
+    step("close descriptors", sys::fds::close_all_except(&keep))?;
     let programs = candidates(plan.command);
 
     // 8. Landlock, when every mount is in place, and last the system-call filter.
+    if matches!(plan.role, Role::Zygote { .. }) {
+        return Ok(programs);
+    }
     let mut writable = plan.role.writable().to_vec();
-    writable.extend(plan.scratch.iter().map(|s| s.target.as_str()));
+    writable.extend(plan.places.scratch.iter().map(|s| s.target.as_str()));
     landlock::restrict(plan.landlock_abi, &writable)
         .map_err(|e| StepError { step: format!("restrict with landlock: {e}"), errno: libc::EPERM })?;
     step("install the system-call filter", sys::seccomp::install(&plan.go.filter))?;
     Ok(programs)
+}
+
+/// What is mounted in a root besides the trees that the launcher has made.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Places {
+    pub tmp: u64,
+    pub shm: u64,
+    pub run: u64,
+    pub scratch: Vec<Scratch>,
+}
+
+/// Steps 4 and 5, for a process in the sandbox's namespaces that has its capabilities: mounts everything and makes it the root.
+pub fn build_root(role: Role, places: &Places, go: &Go) -> Result<(), StepError> {
+    // 4. Mounts, all below the still detached root, each at a path that is ours (mounts.rs).
+    let root = go.root.as_fd();
+    step("attach the root", old_root().and_then(|at| super::mounts::attach(root, at.as_fd())))?;
+    // A zygote's comes with the binds: it has no pid namespace of its own, and no right to mount its maker's.
+    let zygote = matches!(role, Role::Zygote { .. });
+    if !zygote {
+        step("mount /proc", mount_proc(root))?;
+    }
+    step("attach /dev", attach_at(go.dev.as_fd(), root, "/dev"))?;
+    for (target, size, mode) in
+        [("/tmp", places.tmp, "1777"), ("/dev/shm", places.shm, "1777"), ("/run", places.run, "0755")]
+    {
+        mount_tmpfs(root, target, size, mode)?;
+    }
+    for scratch in &places.scratch {
+        mount_tmpfs(root, &scratch.target, scratch.size, "1777")?;
+    }
+    for (tree, target) in &go.binds {
+        step(format!("attach {target}"), attach_at(tree.as_fd(), root, target))?;
+    }
+
+    // 5. The old root goes; nothing of the host outside the trees above can be named any more.
+    step("enter the root", enter(root))?;
+    if zygote {
+        // Its forks make namespaces of their own, with a /proc, which takes one that shows everything.
+        return Ok(());
+    }
+    // No user namespace can be made inside, whatever a filter lets through (CVE-2022-0185 and its kin start there).
+    step("forbid user namespaces", std::fs::write("/proc/sys/user/max_user_namespaces", "0"))?;
+    masks::apply(go.dev.as_fd())
 }
 
 /// The root is mounted over the old one: where does not matter, the old one is gone a moment later.
@@ -142,11 +175,17 @@ fn install_streams(plan: &Plan<'_>) -> Result<(), StepError> {
         Some(_) => None,
         None => Some(step("open /dev/null", open_null())?),
     };
-    for (n, fd) in plan.stdin.into_iter().chain(&nothing).chain(plan.output).enumerate() {
+    // Out of the way first: what is to become number 3 may lie at 4.
+    let away = |fd: &OwnedFd| step("duplicate a descriptor", rustix::io::fcntl_dupfd_cloexec(fd, HIGH));
+    let more = plan.more.iter().map(away).collect::<Result<Vec<_>, _>>()?;
+    for (n, fd) in plan.stdin.into_iter().chain(&nothing).chain(plan.output).chain(&more).enumerate() {
         step("install the standard streams", sys::fds::install_std(fd.as_fd(), n as RawFd))?;
     }
     Ok(())
 }
+
+/// Above every number that is installed.
+const HIGH: RawFd = 32;
 
 /// The sandbox's own, so that not even /proc/self/fd names a mount of the host.
 fn open_null() -> io::Result<OwnedFd> {
@@ -173,17 +212,25 @@ fn mount_tmpfs(root: BorrowedFd<'_>, target: &str, size: u64, mode: &str) -> Res
 /// No file-size limit (it breaks shared memory) and no address-space limit (it breaks BLAS): memory is the cgroup's. A core limit of 1, not 0:
 /// with 0 a piped core_pattern still runs its handler on the host (core(5), CVE-2025-5054). A caller's lower hard limit stays.
 fn limit_resources(nofile: u64) -> Result<(), StepError> {
-    for (what, resource, value) in [("files", Resource::Nofile, nofile), ("core", Resource::Core, 1)] {
-        let hard = rustix::process::getrlimit(resource).maximum.map_or(value, |m| m.min(value));
-        let limit = Rlimit { current: Some(hard), maximum: Some(hard) };
+    for (what, resource, limit) in resource_limits(nofile) {
         step(format!("limit {what}"), rustix::process::setrlimit(resource, limit))?;
     }
-    let stack = rustix::process::getrlimit(Resource::Stack);
+    Ok(())
+}
+
+/// The limits of a payload whose process has the calling one's now.
+pub fn resource_limits(nofile: u64) -> [(&'static str, Resource, Rlimit); 3] {
+    let both = |resource, value: u64| {
+        let hard = Some(getrlimit(resource).maximum.map_or(value, |m| m.min(value)));
+        Rlimit { current: hard, maximum: hard }
+    };
+    let stack = getrlimit(Resource::Stack);
     let soft = stack.maximum.map_or(8 << 20, |m| m.min(8 << 20));
-    step(
-        "limit the stack",
-        rustix::process::setrlimit(Resource::Stack, Rlimit { current: Some(soft), ..stack }),
-    )
+    [
+        ("files", Resource::Nofile, both(Resource::Nofile, nofile)),
+        ("core", Resource::Core, both(Resource::Core, 1)),
+        ("the stack", Resource::Stack, Rlimit { current: Some(soft), ..stack }),
+    ]
 }
 
 /// The paths to try for the program, in order, as execvp(3) does.

@@ -4,6 +4,8 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::cgroup::{CgroupLimits, Found};
 use super::disk::DiskHold;
 use super::role::Role;
@@ -153,7 +155,7 @@ pub struct Shown {
     pub target: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scratch {
     pub target: String,
     pub size: u64,

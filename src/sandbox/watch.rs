@@ -11,16 +11,24 @@ use super::channel;
 use super::disk::{DiskHold, Unlinked, free_bytes, over_limit};
 use super::init::RESULT_LEN;
 use super::outcome::{End, Event, Order, Outcome};
+use super::slot::Waiting;
 use super::spec::{KILL_WITHIN, Spec};
 use super::template::StepError;
 
 /// Time for the set-up itself; it takes milliseconds.
 const SET_UP_WITHIN: Duration = Duration::from_secs(30);
+/// Time for a slot to import its modules.
+pub const PRELOAD_WITHIN: Duration = Duration::from_secs(120);
+/// A slot that waits has no deadline; whoever made it ends it.
+const WAITS_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How often the disk is looked at, at most.
 const DISK_EVERY: Duration = Duration::from_millis(100);
 /// v1 tells of an out-of-memory before it has killed: the counter is read again for so long, and at such steps.
 const OOM_SETTLES: Duration = Duration::from_millis(500);
 const OOM_STEP: Duration = Duration::from_millis(2);
+
+const DELIVER: u8 = Order::Deliver as u8;
+const HEAT: u8 = Order::Heat as u8;
 
 /// The directories that must not grow over their limits.
 pub struct Watched {
@@ -38,8 +46,10 @@ pub struct Watch<'a> {
     pub pid: i32,
     pub pidfd: &'a OwnedFd,
     pub init: OwnedFd,
-    /// From the payload: why it could not start, or end of file when its program runs.
-    pub report: OwnedFd,
+    /// From the payload: why it could not start, or end of file when its program runs. A fork of a zygote executes nothing.
+    pub report: Option<OwnedFd>,
+    /// The waiting Python of a sandbox that is made ahead.
+    pub slot: Option<Waiting>,
     pub caller: &'a OwnedFd,
 }
 
@@ -51,6 +61,11 @@ struct State {
     started: Option<Instant>,
     ended: Option<Instant>,
     report_open: bool,
+    /// A slot that has said that it waits for a delivery.
+    waits: bool,
+    /// Its socket is at its end.
+    closed: bool,
+    paths_hidden: bool,
     deadline: Instant,
     next_look: Instant,
     oom_until: Option<Instant>,
@@ -69,8 +84,11 @@ impl Watch<'_> {
             cpu_us: None,
             started: None,
             ended: None,
-            report_open: true,
-            deadline: now + SET_UP_WITHIN,
+            report_open: self.report.is_some(),
+            waits: false,
+            closed: false,
+            paths_hidden: true,
+            deadline: now + if self.slot.is_some() { PRELOAD_WITHIN } else { SET_UP_WITHIN },
             next_look: now + DISK_EVERY,
             oom_until: None,
             unlinked: Unlinked::default(),
@@ -82,7 +100,7 @@ impl Watch<'_> {
             Err(e) => {
                 state.end = Some(End::SetUp { step: e.step, errno: e.errno });
                 // What init says of itself came first, and explains more.
-                if ready(&self.report) {
+                if self.report.as_ref().is_some_and(ready) {
                     self.hear_report(&mut state);
                 }
             }
@@ -122,7 +140,7 @@ impl Watch<'_> {
             memory_peak: None,
             pids_peak: None,
             oom_kills,
-            paths_hidden: false,
+            paths_hidden: state.paths_hidden,
         }
     }
 
@@ -148,8 +166,12 @@ impl Watch<'_> {
             OomWatch::Nothing => None,
         };
         let mut fds = vec![PollFd::new(&self.init, PollFlags::IN), PollFd::new(self.caller, PollFlags::IN)];
-        let report_at = state.report_open.then(|| {
-            fds.push(PollFd::new(&self.report, PollFlags::IN));
+        let report_at = self.report.as_ref().filter(|_| state.report_open).map(|report| {
+            fds.push(PollFd::new(report, PollFlags::IN));
+            fds.len() - 1
+        });
+        let slot_at = self.slot.as_ref().filter(|_| !state.closed && state.started.is_none()).map(|slot| {
+            fds.push(PollFd::from_borrowed_fd(slot.socket(), PollFlags::IN));
             fds.len() - 1
         });
         let oom_at = oom.map(|(fd, flags)| {
@@ -163,6 +185,10 @@ impl Watch<'_> {
 
         if report_at.is_some_and(happened) {
             self.hear_report(state);
+        }
+        // What it says of itself comes before init's word that it has ended.
+        if state.end.is_none() && slot_at.is_some_and(happened) {
+            self.hear_slot(state);
         }
         if oom_at.is_some_and(happened) {
             match self.group.oom_watch() {
@@ -187,17 +213,26 @@ impl Watch<'_> {
             self.hear_init(state);
         }
         if state.end.is_none() && happened(1) {
-            let order = channel::receive(self.caller.as_fd(), channel::SHORT)
-                .map(|(data, _)| data)
-                .unwrap_or_default();
-            if order.is_empty() || order == [Order::Cancel as u8] {
-                state.close(self.unless_oom(End::Cancelled));
+            let (order, fds) = channel::receive(self.caller.as_fd(), channel::LONG).unwrap_or_default();
+            match (order.split_first(), &self.slot) {
+                (Some((&DELIVER, delivery)), Some(slot)) if state.waits && state.started.is_none() => {
+                    self.deliver(slot, delivery, fds, state);
+                }
+                (Some((&HEAT, _)), Some(slot)) if state.waits && state.started.is_none() => slot.heat(),
+                (None, _) => state.close(self.unless_oom(End::Cancelled)),
+                (Some(_), _) if order == [Order::Cancel as u8] => {
+                    state.close(self.unless_oom(End::Cancelled))
+                }
+                _ => {}
             }
         }
         let now = Instant::now();
         if state.end.is_none() && now >= state.deadline {
             let end = match state.started {
                 Some(_) => End::Timeout,
+                None if self.slot.is_some() => {
+                    End::SetUp { step: "get a slot ready in time".into(), errno: libc::ETIMEDOUT }
+                }
                 None => End::SetUp { step: "set up the sandbox in time".into(), errno: libc::ETIMEDOUT },
             };
             state.close(self.unless_oom(end));
@@ -214,7 +249,7 @@ impl Watch<'_> {
 
     fn hear_report(&self, state: &mut State) {
         let mut text = [0u8; 1024];
-        let n = rustix::io::read(&self.report, &mut text).unwrap_or(0);
+        let n = self.report.as_ref().and_then(|r| rustix::io::read(r, &mut text).ok()).unwrap_or(0);
         state.report_open = false;
         let text = String::from_utf8_lossy(&text[..n]).into_owned();
         match text.split_once(' ') {
@@ -224,15 +259,47 @@ impl Watch<'_> {
             None if !text.is_empty() => {
                 state.close(End::NotExecuted { errno: text.parse().unwrap_or(libc::EIO) })
             }
-            None => {
-                let now = Instant::now();
-                state.started = Some(now);
-                state.deadline = now + self.spec.limits.timeout;
-                state.next_look = now + DISK_EVERY;
-                let event = serde_json::to_vec(&Event::Started).unwrap_or_default();
-                let outputs: Vec<_> = self.dirs.iter().map(|d| d.outputs.as_fd()).collect();
-                let _ = channel::send(self.caller.as_fd(), &event, &outputs);
+            // A slot's Python runs, not yet the program.
+            None if self.slot.is_some() => {}
+            None => self.start(state, self.spec.limits.timeout),
+        }
+    }
+
+    /// The program runs, from now on and for `timeout` at most.
+    fn start(&self, state: &mut State, timeout: Duration) {
+        let now = Instant::now();
+        state.started = Some(now);
+        state.deadline = now + timeout;
+        state.next_look = now + DISK_EVERY;
+        let event = serde_json::to_vec(&Event::Started).unwrap_or_default();
+        let outputs: Vec<_> = self.dirs.iter().map(|d| d.outputs.as_fd()).collect();
+        let _ = channel::send(self.caller.as_fd(), &event, &outputs);
+    }
+
+    /// The waiting Python is ready, or says why it can't be.
+    fn hear_slot(&self, state: &mut State) {
+        let Some(slot) = &self.slot else { return };
+        match slot.hear(self.spec, self.group) {
+            Ok(true) => {
+                state.waits = true;
+                state.deadline = Instant::now() + WAITS_FOR;
+                let event = serde_json::to_vec(&Event::Ready).unwrap_or_default();
+                let _ = channel::send(self.caller.as_fd(), &event, &[]);
             }
+            // It has closed its end: init says how it ended.
+            Ok(false) => state.closed = true,
+            Err(e) => state.close(self.unless_oom(End::SetUp { step: e.step, errno: e.errno })),
+        }
+    }
+
+    fn deliver(&self, slot: &Waiting, delivery: &[u8], fds: Vec<OwnedFd>, state: &mut State) {
+        let Some(dirs) = &self.dirs else { return };
+        match slot.deliver(self.spec, self.group, dirs.work.as_fd(), delivery, fds) {
+            Ok((timeout, hidden)) => {
+                state.paths_hidden = hidden;
+                self.start(state, timeout);
+            }
+            Err(e) => state.close(self.unless_oom(End::SetUp { step: e.step, errno: e.errno })),
         }
     }
 
@@ -250,7 +317,16 @@ impl Watch<'_> {
             self.hear_report(state);
         }
         if state.end.is_none() {
-            state.close(End::Exited);
+            // Nothing that a user sent ran: that is no end of a program.
+            let end = match (&self.slot, state.started) {
+                (Some(slot), None) => {
+                    let said = slot.said();
+                    let said = if said.is_empty() { said } else { format!(": {said}") };
+                    End::Lost(format!("the waiting Python ended before it was given a program{said}"))
+                }
+                _ => End::Exited,
+            };
+            state.close(end);
         }
     }
 

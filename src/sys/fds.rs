@@ -13,6 +13,9 @@ fn close_range(first: u32, last: u32, flags: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) }).map(drop)
 }
 
+/// The first descriptor that is neither a standard stream nor the socket of a slot's Python.
+pub const CLOSE_FROM: u32 = 4;
+
 /// Closes every descriptor except those in `keep`. For a process that was just forked and will not touch the others again:
 /// values that own them must be forgotten or never dropped (the launcher and init end by `_exit`).
 pub fn close_all_except(keep: &[RawFd]) -> io::Result<()> {
@@ -34,9 +37,9 @@ pub fn cloexec_from_3() -> io::Result<()> {
     close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
 }
 
-/// Makes `fd` available as number `target` (0, 1 or 2), without close-on-exec.
+/// Makes `fd` available as number `target` (a standard stream, or the two of a slot's Python), without close-on-exec.
 pub fn install_std(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
-    // SAFETY: plain integers; the number that is replaced is one of the standard streams, which nothing here owns.
+    // SAFETY: plain integers; the number that is replaced is one that nothing here owns, as callers see to.
     let ret = unsafe {
         if fd.as_raw_fd() == target {
             libc::fcntl(target, libc::F_SETFD, 0)
@@ -58,6 +61,17 @@ pub fn ensure_std() -> io::Result<()> {
             return Ok(());
         }
     }
+}
+
+/// Takes over a descriptor that this process was executed with.
+///
+/// # Errors
+/// EBADF when it is not open.
+pub fn take(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
+    // SAFETY: it is open, and callers call this once, before anything else could own it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Waits until every writer of the pipe `fd` is gone; what is written to it is thrown away.

@@ -19,7 +19,7 @@ struct CapData {
     inheritable: u32,
 }
 
-const VERSION_3: u32 = 0x2008_0522;
+pub const VERSION_3: u32 = 0x2008_0522;
 
 /// Capability numbers that the CLI keeps when it runs as root: those that handle files and processes of another uid, none that changes
 /// the system (capabilities(7)).
@@ -34,6 +34,13 @@ pub const FSETID: u64 = 1 << 4;
 pub const KILL: u64 = 1 << 5;
 pub const SETGID: u64 = 1 << 6;
 pub const SETUID: u64 = 1 << 7;
+
+/// The number of the last capability that this kernel knows (capabilities(7)).
+pub fn last() -> u32 {
+    // SAFETY: plain integers.
+    let known = |cap: u32| unsafe { libc::prctl(libc::PR_CAPBSET_READ, cap, 0, 0, 0) } >= 0;
+    (0..63).take_while(|cap| known(*cap)).last().unwrap_or(0)
+}
 
 /// Takes all capabilities but `keep` out of the bounding set. A new user namespace gives a full one back, so this is done in each child.
 pub fn bound_to(keep: u64) -> io::Result<()> {

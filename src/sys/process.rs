@@ -152,21 +152,37 @@ pub struct Ended {
 
 /// Waits for any child to end. `Ok(None)` when there is none left.
 pub fn wait_any() -> io::Result<Option<Ended>> {
+    match wait4(0) {
+        Err(e) if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        other => other,
+    }
+}
+
+/// A child that has ended already; `Ok(None)` when none has.
+///
+/// # Errors
+/// ECHILD when there is none at all.
+pub fn wait_ended() -> io::Result<Option<Ended>> {
+    wait4(libc::WNOHANG)
+}
+
+fn wait4(options: libc::c_int) -> io::Result<Option<Ended>> {
     loop {
         let mut status = 0;
         // SAFETY: rusage is plain data, all zeroes is a value of it.
         let mut usage: libc::rusage = unsafe { zeroed() };
         // SAFETY: both pointers are to live local variables of the right types.
-        let pid = unsafe { libc::wait4(-1, &mut status, 0, &mut usage) };
+        let pid = unsafe { libc::wait4(-1, &mut status, options, &mut usage) };
         if pid > 0 {
             let us = |t: libc::timeval| t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64;
             return Ok(Some(Ended { pid, status, cpu_us: us(usage.ru_utime) + us(usage.ru_stime) }));
         }
+        if pid == 0 {
+            return Ok(None);
+        }
         let err = io::Error::last_os_error();
-        match err.raw_os_error() {
-            Some(libc::EINTR) => continue,
-            Some(libc::ECHILD) => return Ok(None),
-            _ => return Err(err),
+        if err.raw_os_error() != Some(libc::EINTR) {
+            return Err(err);
         }
     }
 }

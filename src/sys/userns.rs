@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -27,6 +27,48 @@ pub fn write_maps(pid: i32, uids: &[IdMap], gids: &[IdMap], deny_setgroups: bool
     }
     write(&format!("/proc/{pid}/uid_map"), &lines(uids))?;
     write(&format!("/proc/{pid}/gid_map"), &lines(gids))
+}
+
+/// The namespace that `userns` was made in.
+///
+/// # Errors
+/// EPERM when that is not below the caller's own, see ioctl_ns(2).
+pub fn parent_of(userns: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const NS_GET_PARENT: libc::c_ulong = 0xb702;
+    // SAFETY: this request takes no argument and returns a new descriptor, which nobody else owns.
+    unsafe {
+        let fd = super::check(libc::ioctl(userns.as_raw_fd(), NS_GET_PARENT as _).into())?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// [`write_maps`] by a process inside `parent`, the namespace that process `pid`'s own was made in: the kernel takes maps only from there, and
+/// the outside ids are those of it.
+pub fn write_maps_inside(
+    parent: BorrowedFd<'_>,
+    pid: i32,
+    uids: &[IdMap],
+    gids: &[IdMap],
+) -> io::Result<()> {
+    match clone3(0, None)? {
+        Cloned::Child => {
+            let written = rustix::thread::move_into_link_name_space(parent, None)
+                .map_err(io::Error::from)
+                .and_then(|()| write_maps(pid, uids, gids, false));
+            exit_now(written.err().map_or(0, |e| e.raw_os_error().unwrap_or(libc::EIO)))
+        }
+        Cloned::Parent { pidfd, .. } => {
+            let ended = rustix::process::waitid(
+                rustix::process::WaitId::PidFd(pidfd.as_fd()),
+                rustix::process::WaitIdOptions::EXITED,
+            )?;
+            match ended.and_then(|e| e.exit_status()) {
+                Some(0) => Ok(()),
+                Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
 }
 
 /// A user namespace with these maps and no process in it, for idmapped mounts.

@@ -126,6 +126,18 @@ impl Group {
         }
     }
 
+    /// Puts processes that were not born in it into the group: a PID 1 and the payload beside it (v2; [`enter`] does it on v1). Takes a global
+    /// lock, so it is done ahead of a run, never in one.
+    ///
+    /// # Errors
+    /// The kernel's answer to a write to `cgroup.procs`.
+    pub fn adopt(&self, init: i32, payload: i32) -> io::Result<()> {
+        match self {
+            Group::V2(g) => g.adopt(init, payload),
+            Group::V1(_) | Group::None => Ok(()),
+        }
+    }
+
     /// Files for [`enter`], where birth alone does not put init under the limits (v1).
     pub fn entrances(&self) -> Vec<BorrowedFd<'_>> {
         match self {

@@ -20,6 +20,15 @@ pub enum Found {
 }
 
 impl Found {
+    /// The same without the directory that a sandbox is born in on a hybrid host: a fork of a zygote is born in the zygote's, and moving it would
+    /// take a global lock. The other hierarchies count and limit without it.
+    pub fn without_birth(mut self) -> Found {
+        if let Found::V1(host) = &mut self {
+            host.unified = None;
+        }
+        self
+    }
+
     /// Why `kind` can't be enforced, or `None` when it can.
     pub fn missing(&self, kind: LimitKind) -> Option<String> {
         match self {

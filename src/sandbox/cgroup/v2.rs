@@ -179,6 +179,11 @@ impl Group {
         self.dir.as_fd()
     }
 
+    pub fn adopt(&self, init: i32, payload: i32) -> std::io::Result<()> {
+        write_at(&self.init, "cgroup.procs", &init.to_string())?;
+        write_at(&self.dir, "cgroup.procs", &payload.to_string())
+    }
+
     pub fn oom_watch(&self) -> OomWatch<'_> {
         self.events.as_ref().map_or(OomWatch::Nothing, |f| OomWatch::Priority(f.as_fd()))
     }
