@@ -113,7 +113,6 @@ def _wait(gone):
         sys.argv[1:] = argv
         if hasattr(sys, "orig_argv"):
             sys.orig_argv[2:] = argv
-        renew()
 
     # --- a quick end ---------------------------------------------------------------------------------------
 
@@ -245,7 +244,9 @@ def _wait(gone):
         if "pandas" in names:
             pandas = sys.modules["pandas"]
             table = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
-            str(table.a.sum()), repr(table), table.groupby("b").a.sum().to_dict()
+            str(table.a.sum())
+            if all:
+                repr(table), table.groupby("b").a.sum().to_dict()
         if all and "matplotlib.pyplot" in names:
             pyplot = sys.modules["matplotlib.pyplot"]
             figure, axes = pyplot.subplots()
@@ -339,6 +340,19 @@ def _wait(gone):
                     found.append((path, content))
         return found
 
+    def collapse():
+        """Puts what the forks share into huge pages: a fork is copied, and ends, by the page table entry. Best effort; a fork's own changes are small
+        pages as ever."""
+        huge, collapse = 2 << 20, 25  # MADV_COLLAPSE, Linux 6.1
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        with open("/proc/self/maps") as maps:
+            for line in maps.read().splitlines():
+                span, rights, _, _, inode, *name = line.split(maxsplit=5)
+                if rights == "rw-p" and inode == "0" and (not name or name[0].strip() == "[heap]"):
+                    start, end = (int(n, 16) for n in span.split("-"))
+                    for at in range((start + huge - 1) // huge * huge, end - huge + 1, huge):
+                        libc.madvise(at, huge, collapse)
+
     left = tree("/tmp")
     threads = os.listdir("/proc/self/task")
     if len(threads) != 1:
@@ -415,10 +429,10 @@ def _wait(gone):
         if end:
             last.append(end)
         gc.enable()
-        sock.send(b"ready")
-        data, fds = serve(sock)
+        renew()
         leave(preloaded)
-        become(sock, data, fds)
+        sock.send(b"ready")
+        become(sock, *serve(sock))
 
     def pid_1(mine, child, program, entrances):
         """The fork that is PID 1 of the slot: forks the other one and becomes creel's own init."""
@@ -441,6 +455,7 @@ def _wait(gone):
 
     gc.collect()
     gc.freeze()
+    collapse()
     sock.send(b"ready")
     asked = endpoint(requests)
     while True:

@@ -12,8 +12,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::cgroup::Group;
 use super::channel;
-use super::go::Go;
 use super::fork::Fork;
+use super::go::Go;
 use super::init::{self, Ends, InitPlan};
 use super::outcome::{End, Event, Order, Outcome};
 use super::role::Role;
@@ -289,12 +289,7 @@ fn cloned(
 }
 
 /// Has a zygote fork init and payload.
-fn forked(
-    spec: &mut Spec,
-    control: &OwnedFd,
-    own: &mut Own,
-    zygote: &OwnedFd,
-) -> Result<Made, StepError> {
+fn forked(spec: &mut Spec, control: &OwnedFd, own: &mut Own, zygote: &OwnedFd) -> Result<Made, StepError> {
     let group = &mut own.group;
     limit(group, spec)?;
     let group = &*group;
@@ -367,12 +362,7 @@ impl Trees {
     }
 
     /// Sends the order to go to init.
-    pub fn send(
-        &self,
-        init: BorrowedFd<'_>,
-        filter: &[u8],
-        entrances: &[BorrowedFd<'_>],
-    ) -> io::Result<()> {
+    pub fn send(&self, init: BorrowedFd<'_>, filter: &[u8], entrances: &[BorrowedFd<'_>]) -> io::Result<()> {
         Go::send(init, filter, self.root.as_fd(), self.dev.as_fd(), &self.dirs.binds, entrances)
     }
 }

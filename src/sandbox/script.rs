@@ -63,7 +63,11 @@ impl Script {
     fn identity(&mut self, role: Role) {
         let id = i64::from(role.inside());
         self.call("leave all groups", libc::SYS_setgroups, &[Arg::Int(0), Arg::Int(0)]);
-        self.call("become the user's group", libc::SYS_setresgid, &[Arg::Int(id), Arg::Int(id), Arg::Int(id)]);
+        self.call(
+            "become the user's group",
+            libc::SYS_setresgid,
+            &[Arg::Int(id), Arg::Int(id), Arg::Int(id)],
+        );
         self.call("become the user", libc::SYS_setresuid, &[Arg::Int(id), Arg::Int(id), Arg::Int(id)]);
     }
 
@@ -197,10 +201,7 @@ mod tests {
         let mut script = Script::default();
         let first = script.call("open x", 2, &[Arg::Bytes(b"/x\0"), Arg::Int(-1), Arg::Sent(3)]);
         script.call("use it", 3, &[Arg::Result(first), Arg::BytesThen(&[0xab], first), Arg::Filter(&[1; 8])]);
-        assert_eq!(
-            script.text(),
-            "open x\t2\tb2f7800\ti-1\tf3\nuse it\t3\tr0\tcab:0\ts0101010101010101\n"
-        );
+        assert_eq!(script.text(), "open x\t2\tb2f7800\ti-1\tf3\nuse it\t3\tr0\tcab:0\ts0101010101010101\n");
     }
 
     #[test]

@@ -112,8 +112,10 @@ impl Waiting {
 
     /// Takes the next word of it. `Ok(true)`: it waits for a delivery and is what it should be; `Ok(false)`: it has closed its end.
     pub fn hear(&self, spec: &Spec, group: &Group) -> Result<bool, StepError> {
-        let packet =
-            step("hear from the slot", channel::receive_within(self.socket(), channel::SHORT, ANSWER_WITHIN))?;
+        let packet = step(
+            "hear from the slot",
+            channel::receive_within(self.socket(), channel::SHORT, ANSWER_WITHIN),
+        )?;
         if packet.data.is_empty() {
             return Ok(false);
         }
@@ -256,7 +258,11 @@ fn shelf(skills: &[(&str, OwnedFd)]) -> io::Result<OwnedFd> {
     for (id, _) in skills {
         rustix::fs::mkdirat(&tree, *id, Mode::from_raw_mode(0o755))?;
     }
-    set_attr(tree.as_fd(), false, MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false })?;
+    set_attr(
+        tree.as_fd(),
+        false,
+        MountAttr { read_only: true, no_suid: true, no_dev: true, no_exec: false },
+    )?;
     Ok(tree)
 }
 

@@ -23,7 +23,8 @@ pub fn check_idle(spec: &Spec, group: &Group, member: Member) -> Result<(), Stri
     }
     wants("its Python", &payload, "Seccomp", "2")?;
     wants("its Python", &payload, "Threads", "1")?;
-    let inner = |s: &Status, pid: &str| s.get("NSpid").is_some_and(|l| l.split('\t').next_back() == Some(pid));
+    let inner =
+        |s: &Status, pid: &str| s.get("NSpid").is_some_and(|l| l.split('\t').next_back() == Some(pid));
     if !inner(&payload, "2") || !inner(&init, "1") {
         return Err("its processes are not 1 and 2 of a pid namespace of their own".into());
     }

@@ -74,7 +74,8 @@ fn run(
     };
     spec.role = Role::Zygote { id: user - root };
     let (socket, end) = step("make a socket", channel::pair())?;
-    let text = ["zygote"].into_iter().chain(preload.iter().map(String::as_str)).collect::<Vec<_>>().join("\n");
+    let text =
+        ["zygote"].into_iter().chain(preload.iter().map(String::as_str)).collect::<Vec<_>>().join("\n");
     step("tell the zygote what to import", channel::send(socket.as_fd(), text.as_bytes(), &[]))?;
     let room = waiting_room(spec)?;
     let (said, says) = step("make a pipe", pipe_with(PipeFlags::CLOEXEC))?;
@@ -121,13 +122,7 @@ fn run(
 }
 
 /// The way of the process that becomes the zygote.
-fn become_zygote(
-    spec: &Spec,
-    output: &[OwnedFd],
-    more: &[OwnedFd],
-    go: &OwnedFd,
-    report: RawFd,
-) -> Failure {
+fn become_zygote(spec: &Spec, output: &[OwnedFd], more: &[OwnedFd], go: &OwnedFd, report: RawFd) -> Failure {
     let gone = || Failure::Step(StepError { step: "hear from the launcher".into(), errno: libc::EPIPE });
     if let Err(e) = setup::early(spec.role) {
         return Failure::Step(e);
@@ -193,10 +188,7 @@ fn wait(control: &OwnedFd, socket: &OwnedFd, report: OwnedFd, said: &OwnedFd) ->
             let n = rustix::io::read(&pipe, &mut text).unwrap_or(0);
             let text = String::from_utf8_lossy(&text[..n]);
             if let Some((errno, what)) = text.split_once(' ') {
-                return Err(StepError {
-                    step: what.to_owned(),
-                    errno: errno.parse().unwrap_or(libc::EIO),
-                });
+                return Err(StepError { step: what.to_owned(), errno: errno.parse().unwrap_or(libc::EIO) });
             }
         }
         if happened[0] {

@@ -44,12 +44,7 @@ pub fn parent_of(userns: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// [`write_maps`] by a process inside `parent`, the namespace that process `pid`'s own was made in: the kernel takes maps only from there, and
 /// the outside ids are those of it.
-pub fn write_maps_inside(
-    parent: BorrowedFd<'_>,
-    pid: i32,
-    uids: &[IdMap],
-    gids: &[IdMap],
-) -> io::Result<()> {
+pub fn write_maps_inside(parent: BorrowedFd<'_>, pid: i32, uids: &[IdMap], gids: &[IdMap]) -> io::Result<()> {
     match clone3(0, None)? {
         Cloned::Child => {
             let written = rustix::thread::move_into_link_name_space(parent, None)
