@@ -192,7 +192,11 @@ def _wait(gone):
             elif not -(1 << 31) <= code < 1 << 31:
                 return
             # As Python/pylifecycle.c, finalize_modules(): the references first, then what cycles kept, last what is left in the modules.
-            own = [n for n in modules if n not in keep or n == "__main__"]
+            own = ["__main__"]
+            for name in reversed(modules):  # the newest first; older ones are not even looked at
+                if name in keep:
+                    break
+                own.insert(1, name)
             alive = [weakref.ref(modules[n]) for n in own if hasattr(modules[n], "__dict__")]
             for name in own:
                 modules[name] = None
@@ -263,14 +267,14 @@ def _wait(gone):
             document.add_paragraph("x")
             document.save(io.BytesIO())
 
-    def leave(imported):
-        """Takes away what only this file needed."""
+    def leave(ours):
+        """Takes away what only this file needed: the modules `ours`, and its place in the path. It looks at no other module: a fork would get a page of
+        its own for each name that it only counts a reference to."""
         while place in sys.path:
             sys.path.remove(place)
         sys.path_importer_cache.pop(place, None)
-        for name in set(sys.modules) - before - imported:
-            if name in ("_socket", "ctypes", "_ctypes", "ctypes._endian", "atexit"):
-                del sys.modules[name]
+        for name in ours:
+            del sys.modules[name]
         # The image's own, which ours has hidden. While ours is being imported, the import of another by that name must end with one of them there.
         ours = sys.modules.pop("sitecustomize")
         try:
@@ -311,9 +315,8 @@ def _wait(gone):
     if kind == "started":
         if names and end:
             last.append(end)
-        imported = set(sys.modules) if names else set()
         os.close(directory)
-        leave(imported)
+        leave(() if names else set(sys.modules) - before)
         sock.send(b"ready")
         become(sock, *serve(sock))
         return
@@ -324,7 +327,6 @@ def _wait(gone):
     gc.disable()
     libc = ctypes.PyDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    preloaded = set(sys.modules)
 
     def tree(top):
         """Directories and small files that importing has made (matplotlib's configuration), to be made again in each slot."""
@@ -430,7 +432,6 @@ def _wait(gone):
             last.append(end)
         gc.enable()
         renew()
-        leave(preloaded)
         sock.send(b"ready")
         become(sock, *serve(sock))
 
@@ -453,6 +454,7 @@ def _wait(gone):
         except BaseException as error:
             explain(mine, error, "become init")
 
+    leave(())
     gc.collect()
     gc.freeze()
     collapse()
