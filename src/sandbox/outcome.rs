@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum Event {
     /// The payload's program runs; the descriptor sent along is the `/outputs` directory.
     Started,
-    /// A slot waits for its [`Delivery`]; also the answer to [`Order::Heat`].
+    /// A slot waits for its [`Delivery`].
     Ready,
     /// It is over and everything in the sandbox is dead.
     Ended(Outcome),
@@ -27,7 +27,7 @@ pub enum Order {
     /// inputs when `inputs`, and a directory for each of `skills` (both opened with `O_PATH|O_DIRECTORY`).
     Deliver = b'd',
     /// To a slot that is ready: do what most programs do once, so that the pages that they write to are its own already. It takes a few
-    /// milliseconds and some memory.
+    /// milliseconds and some memory, and has no answer; a delivery may follow at once.
     Heat = b'h',
 }
 

@@ -280,6 +280,8 @@ impl Watch<'_> {
     fn hear_slot(&self, state: &mut State) {
         let Some(slot) = &self.slot else { return };
         match slot.hear(self.spec, self.group) {
+            // It has carried out what it was told while it waits.
+            Ok(true) if state.waits => {}
             Ok(true) => {
                 state.waits = true;
                 state.deadline = Instant::now() + WAITS_FOR;

@@ -17,7 +17,7 @@ use super::channel;
 use super::go::Go;
 use super::launcher::{LEFT_BEHIND, Own, Trees, failed, give_identity, limit, places, prepare_self, tell};
 use super::mounts::new_fs;
-use super::outcome::{End, Event, Outcome};
+use super::outcome::{End, Event, Order, Outcome};
 use super::role::Role;
 use super::setup::{self, Failure, Plan};
 use super::slot::{complaint, waiting_room};
@@ -192,8 +192,11 @@ fn wait(control: &OwnedFd, socket: &OwnedFd, report: OwnedFd, said: &OwnedFd) ->
             }
         }
         if happened[0] {
-            // Nobody gives a zygote any other order than to end.
-            return Ok(End::Cancelled);
+            let order = channel::receive(control.as_fd(), channel::LONG).unwrap_or_default().0;
+            // It needs no order to go.
+            if order.first() != Some(&(Order::Go as u8)) {
+                return Ok(End::Cancelled);
+            }
         }
         if happened[1] {
             match channel::receive(socket.as_fd(), channel::SHORT).unwrap_or_default().0.as_slice() {
