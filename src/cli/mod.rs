@@ -12,6 +12,7 @@ pub mod refusal;
 mod resolve;
 mod run;
 pub mod run_args;
+mod start;
 #[cfg(test)]
 mod testing;
 mod usage;

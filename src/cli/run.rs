@@ -5,7 +5,9 @@ use std::process::ExitCode;
 
 use super::refusal::{HOST_FAULT, REFUSED, Refusal};
 use super::run_args::{RunArgs, resolve};
+use super::start;
 use crate::executor::report::{Category, Report, ReportError};
+use crate::executor::service::once;
 use crate::sys;
 use crate::text::one_line;
 
@@ -20,8 +22,9 @@ pub fn main(args: RunArgs) -> ExitCode {
         eprintln!("creel: cannot put the standard streams in order: is /dev/null there?");
         return ExitCode::from(125);
     }
-    let request = match resolve(args) {
-        Ok(request) => request,
+    let chosen = start::chosen(&args);
+    let (request, chosen) = match chosen.and_then(|chosen| Ok((resolve(args)?, chosen))) {
+        Ok(both) => both,
         Err(refusal) => {
             if json {
                 // Nothing ran: no more than what every report says of an error.
@@ -38,7 +41,13 @@ pub fn main(args: RunArgs) -> ExitCode {
         }
     };
     let output_dir = request.output_dir.clone();
-    let report = crate::executor::run::run(request);
+    let report = match chosen {
+        None => crate::executor::run::run(request),
+        Some(chosen) => {
+            let preload = chosen.preload(&request.image);
+            once::run(request, chosen.start, preload)
+        }
+    };
     let code = report.error_category.exit_code(report.exit_code);
     let written = if json {
         let text = serde_json::to_string(&report).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
@@ -109,8 +118,12 @@ fn summary(report: &Report, output_dir: &str) -> String {
     if let Some(first) = report.skipped.first() {
         line += &format!(", {} skipped ({}: {})", report.skipped.len(), first.name, first.reason);
     }
-    let off: Vec<&str> =
-        report.enforced.iter().filter(|(_, by)| *by == "unenforced").map(|(k, _)| *k).collect();
+    let off: Vec<&str> = report
+        .enforced
+        .iter()
+        .filter(|(_, by)| by.as_str() == "unenforced")
+        .map(|(k, _)| k.as_str())
+        .collect();
     if !off.is_empty() {
         line += &format!("; NOT enforced: {}", off.join(", "));
     }

@@ -19,6 +19,10 @@ there is kept), /skill/<ID>, /tmp. No network.
 Image: creel image ls names the installed ones. Without --image it is the one that creel image default names: the
 first that was installed, or host.
 
+Start: --start takes the way of a daemon, to see that a program behaves the same there: cold, warm (a Python waits
+in the sandbox and is given the program) or zygote (one forked from a Python that has imported modules). --preload
+says which; by default numpy, pandas, matplotlib.pyplot, openpyxl and docx for the images data and office, else none.
+
 Exit code: the program's own; 128+n if signal n ended it; 124 time-out; 137 out of memory; 125 creel or the host
 failed; 126 refused (usage, bad input, no such image, over the output limit); 130 cancelled.
 
@@ -104,6 +108,14 @@ pub struct RunArgs {
     /// Go on where this host can't enforce it: memory, pids, cpu (with commas)
     #[arg(long, value_name = "LIMIT")]
     pub allow_unenforced: Vec<OsString>,
+
+    /// By way of a daemon's executor: cold, warm or zygote, see below
+    #[arg(long, value_name = "HOW")]
+    pub start: Option<OsString>,
+
+    /// Imported ahead with --start warm or zygote (with commas), see below
+    #[arg(long, value_name = "MODULE")]
+    pub preload: Vec<OsString>,
 
     /// Print one JSON report instead of passing the program's output through
     #[arg(long)]

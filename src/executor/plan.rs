@@ -1,15 +1,16 @@
 //! From a request and its image to what the launcher is told.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use super::environment;
-use super::report::Report;
-use super::request::{Lang, Program, Request};
+use super::request::{Lang, Program, Request, Skill};
 use super::run::Stop;
 use crate::image::{BundleMount, Image};
-use crate::limits::LimitKind;
+use crate::limits::{LimitKind, Limits};
 use crate::profile::fit::fit_tmpfs;
 use crate::sandbox::cgroup::{CgroupLimits, Found};
 use crate::sandbox::disk::DiskHold;
@@ -89,44 +90,43 @@ pub fn command(request: &Request, image: &Image) -> Result<Command, Stop> {
     })
 }
 
-/// Skills and the mounts of a bundle.
-pub fn extra_mounts(request: &Request, image: &mut Image) -> Result<(Vec<Shown>, Vec<Scratch>), Stop> {
-    use rustix::fs::{Mode, OFlags};
+/// The mounts of a bundle.
+pub fn extra_mounts(limits: &Limits, image: &mut Image) -> (Vec<Shown>, Vec<Scratch>) {
     let (mut shown, mut scratch) = (Vec::new(), Vec::new());
     for mount in image.mounts.drain(..) {
         match mount {
             BundleMount::Tmpfs { target, size } => {
-                scratch.push(Scratch { target, size: size.min(request.limits.tmp) })
+                scratch.push(Scratch { target, size: size.min(limits.tmp) })
             }
             BundleMount::Bind { source, target } => shown.push(Shown { source, target }),
         }
     }
-    for skill in &request.skills {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let source = rustix::fs::open(&skill.dir, flags, Mode::empty()).map_err(|e| {
+    (shown, scratch)
+}
+
+/// Opens the directories of skills, in their order.
+pub fn open_skills(skills: &[Skill]) -> Result<Vec<OwnedFd>, Stop> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |skill: &Skill| {
+        rustix::fs::open(&skill.dir, flags, Mode::empty()).map_err(|e| {
             Stop::rejected(
                 "skill.unreadable",
                 format!("cannot open the skill directory {}: {}", skill.dir.display(), io::Error::from(e)),
             )
-        })?;
-        shown.push(Shown { source, target: format!("/skill/{}", skill.id) });
-    }
-    Ok((shown, scratch))
+        })
+    };
+    skills.iter().map(open).collect()
 }
 
 /// What holds each limit, for the report.
 pub fn enforced(
-    report: &mut Report,
     request: &Request,
     cgroups: &Found,
     abi: i32,
     ids: &Ids,
     disk: DiskHold,
-) {
-    for kind in [LimitKind::Memory, LimitKind::Pids, LimitKind::Cpu] {
-        let holder = if cgroups.missing(kind).is_none() { cgroups.holder() } else { "unenforced" };
-        report.enforced.insert(kind.name(), holder.into());
-    }
+) -> BTreeMap<String, String> {
     let user = match ids {
         Ids::Own { user, .. } => format!("own host uid {user}"),
         Ids::Range { first } | Ids::Template { root: first, .. } => {
@@ -134,7 +134,11 @@ pub fn enforced(
         }
         Ids::Caller { uid, .. } => format!("the caller's uid {uid}"),
     };
-    for (what, by) in [
+    let limits = [LimitKind::Memory, LimitKind::Pids, LimitKind::Cpu].map(|kind| {
+        let holder = if cgroups.missing(kind).is_none() { cgroups.holder() } else { "unenforced" };
+        (kind.name(), holder.to_owned())
+    });
+    let others = [
         ("seccomp", request.seccomp.name.clone()),
         ("landlock", format!("abi {abi}")),
         ("network", "none (own namespace, loopback only)".into()),
@@ -142,7 +146,6 @@ pub fn enforced(
         ("root", "read-only".into()),
         ("disk", disk.name().into()),
         ("walltime", "launcher".into()),
-    ] {
-        report.enforced.insert(what, by);
-    }
+    ];
+    limits.into_iter().chain(others).map(|(what, by)| (what.to_owned(), by)).collect()
 }

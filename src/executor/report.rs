@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 
@@ -36,14 +36,14 @@ pub struct Report {
     /// True when outputs were kept of a run that did not end by itself (time-out, out of memory).
     pub partial: bool,
     /// What really held each limit, `"unenforced"` where the caller allowed that.
-    pub enforced: BTreeMap<&'static str, String>,
+    pub enforced: BTreeMap<String, String>,
     pub limits: Limits,
     /// Remarks on the request: a clamped time-out, a bundle mount that was not taken.
     pub notes: Vec<String>,
     pub timings_ms: Timings,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
     Ok,
@@ -80,7 +80,7 @@ impl Category {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportError {
     /// `area.reason`
     pub code: String,

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::{LimitKind, Limits};
 
 /// One run to carry out.
@@ -33,7 +35,7 @@ pub struct Request {
 }
 
 /// The program of a run.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Program {
     /// Text for an interpreter: becomes `/work/entry.py` or `/work/entry.sh`.
     Script { lang: Lang, code: Vec<u8>, args: Vec<OsString> },
@@ -43,7 +45,7 @@ pub enum Program {
     ImageDefault,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lang {
     Python,
     Bash,

@@ -1,13 +1,20 @@
 //! From what the launcher saw to what the report says.
 
-use super::pump::Ended;
-use super::report::{Category, Report, ReportError};
-use crate::sandbox::host::Lack;
-use crate::sandbox::outcome::End;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::Instant;
 
-/// Fills in how the run of `program` ended. An end that is not known is never a success.
-pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
-    let Some(outcome) = &ended.outcome else {
+use super::harvest::{HarvestError, HarvestLimits, harvest};
+use super::report::{Category, Report, ReportError};
+use super::run::{Stop, ms};
+use crate::limits::Limits;
+use crate::sandbox::host::Lack;
+use crate::sandbox::outcome::{End, Outcome};
+
+/// Fills in how the run of `program` ended; without an outcome the launcher died without a word. An end that is not known is never a
+/// success. `signal`: the one that cancelled the run.
+pub fn settle(report: &mut Report, outcome: Option<&Outcome>, signal: Option<i32>, program: &str) {
+    let Some(outcome) = outcome else {
         return fail(
             report,
             Category::SandboxError,
@@ -21,7 +28,7 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
     report.pids_peak = outcome.pids_peak;
     report.oom_kills = outcome.oom_kills;
     let paths = if outcome.paths_hidden { "hidden" } else { "shown in mountinfo" };
-    report.enforced.insert("host_paths", paths.into());
+    report.enforced.insert("host_paths".into(), paths.into());
     match &outcome.end {
         End::Exited => exited(report, outcome.status),
         End::Timeout => {
@@ -38,7 +45,7 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
             fail(report, Category::Oom, "run.oom", message);
         }
         End::Cancelled => {
-            let by = ended.signal.map_or(String::new(), |s| format!(" by signal {s}"));
+            let by = signal.map_or(String::new(), |s| format!(" by signal {s}"));
             fail(report, Category::Cancelled, "run.cancelled", format!("cancelled{by}"));
         }
         End::DiskLimit(what) => fail(report, Category::OutputLimit, "run.output_limit", what.as_str()),
@@ -70,6 +77,37 @@ pub fn settle(report: &mut Report, ended: &Ended, program: &str) {
                 format!("{why}: how the run ended is not known"),
             );
         }
+    }
+}
+
+/// Harvests what a run that was settled left in `outputs`, to `output_dir`. `owner`: the program's uid on the host.
+///
+/// # Errors
+/// Outputs over a limit, or a host that can't take them.
+pub fn collect(
+    report: &mut Report,
+    limits: &Limits,
+    output_dir: &Path,
+    outputs: Option<BorrowedFd<'_>>,
+    owner: u32,
+) -> Result<(), Stop> {
+    let begun = Instant::now();
+    let (true, Some(outputs)) = (report.error_category.harvests(), outputs) else {
+        return Ok(());
+    };
+    let limits =
+        HarvestLimits { bytes: limits.output, files: limits.output_files, depth: limits.output_depth };
+    let result = harvest(outputs, output_dir, &limits, Some(owner));
+    report.timings_ms.harvest = ms(begun);
+    match result {
+        Ok(harvest) => {
+            report.produced = harvest.produced;
+            report.skipped = harvest.skipped;
+            report.partial = matches!(report.error_category, Category::Timeout | Category::Oom);
+            Ok(())
+        }
+        Err(HarvestError::Rejected { code, message }) => Err(Stop::rejected(code, message)),
+        Err(e) => Err(Stop::host("outputs.unsaved", e.to_string())),
     }
 }
 

@@ -60,6 +60,24 @@ pub struct Run {
     settled: bool,
 }
 
+/// A [`Run`] without its descriptors.
+#[derive(Debug)]
+pub struct Entry {
+    line: u32,
+    name: String,
+    has_dir: bool,
+}
+
+impl Entry {
+    /// Takes the run out of the ledger and removes its directory in `runs`.
+    pub fn remove(&self, runs: BorrowedFd<'_>, ledger: BorrowedFd<'_>) -> io::Result<()> {
+        if self.has_dir {
+            remove_tree(runs, OsStr::new(&self.name))?;
+        }
+        write_line(ledger, self.line, b"")
+    }
+}
+
 /// Bytes of a line of the ledger: a run id and, on cgroup v2, a space and the directory in which the run's cgroup lies (a later session of
 /// the same user may have another one, or none); filled up with zeroes.
 const LINE: usize = 512;
@@ -83,11 +101,18 @@ impl Run {
         self.settled = true;
     }
 
+    /// Leaves it to who holds copies of `runs` and `ledger`, and calls [`Entry::remove`] with them.
+    pub fn hand_over(mut self) -> Entry {
+        self.settled = true;
+        self.entry()
+    }
+
+    fn entry(&self) -> Entry {
+        Entry { line: self.line, name: self.name.clone(), has_dir: self.dir.is_some() }
+    }
+
     fn end(&self) -> io::Result<()> {
-        if self.dir.is_some() {
-            remove_tree(self.runs.as_fd(), OsStr::new(&self.name))?;
-        }
-        write_line(self.ledger.as_fd(), self.line, b"")
+        self.entry().remove(self.runs.as_fd(), self.ledger.as_fd())
     }
 
     /// Makes the run's directory, if it has none yet, and directories in it, parents first, mode 0755 whatever our umask is.

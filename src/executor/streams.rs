@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 /// Bytes of each output stream that the report keeps.
 pub const KEPT: usize = 256 << 10;
 /// What one read takes.
-const CHUNK: usize = 64 << 10;
+pub const CHUNK: usize = 64 << 10;
 /// What can be written to a pipe without blocking, once poll(2) says that it can be written to (PIPE_BUF, pipe(7)).
 const ATOMIC: usize = 4096;
 
@@ -25,10 +25,7 @@ pub struct Output {
     /// Where it passes through to: our own stdout or stderr.
     sink: Option<Sink>,
     pending: Vec<u8>,
-    kept: Vec<u8>,
-    /// What is kept of much: the end, not the beginning.
-    tail: bool,
-    total: u64,
+    kept: Kept,
     /// Why our own end does not take the output any more, unless its reader just left.
     pub lost: Option<io::Error>,
 }
@@ -48,23 +45,12 @@ impl Output {
             let file = rustix::fs::fstat(fd).is_ok_and(|s| FileType::from_raw_mode(s.st_mode).is_file());
             Sink { fd, at_once: if file { CHUNK } else { ATOMIC } }
         });
-        Ok((
-            Output {
-                pipe: Some(read),
-                sink,
-                pending: Vec::new(),
-                kept: Vec::new(),
-                tail: false,
-                total: 0,
-                lost: None,
-            },
-            write,
-        ))
+        Ok((Output { pipe: Some(read), sink, pending: Vec::new(), kept: Kept::default(), lost: None }, write))
     }
 
     /// Keeps the end of a long output instead of its beginning.
     pub fn keep_tail(&mut self) {
-        self.tail = true;
+        self.kept.tail = true;
     }
 
     /// What the loop must wait for: readable input, or a sink that takes more. `None` when the stream is over.
@@ -88,15 +74,7 @@ impl Output {
         match rustix::io::read(pipe, rustix::buffer::spare_capacity(&mut data)) {
             Ok(0) => self.pipe = None,
             Ok(n) => {
-                self.total += n as u64;
-                if self.tail {
-                    self.kept.extend_from_slice(&data);
-                    let over = self.kept.len().saturating_sub(KEPT);
-                    self.kept.drain(..over);
-                } else {
-                    let room = KEPT - self.kept.len();
-                    self.kept.extend_from_slice(&data[..n.min(room)]);
-                }
+                self.kept.take(&data[..n]);
                 if self.sink.is_some() {
                     self.pending = data;
                 }
@@ -132,10 +110,39 @@ impl Output {
         self.sink = None;
     }
 
+    /// See [`Kept::finish`].
+    pub fn finish(self) -> (String, u64, bool) {
+        self.kept.finish()
+    }
+}
+
+/// What the report has of an output stream.
+#[derive(Debug, Default)]
+pub struct Kept {
+    bytes: Vec<u8>,
+    /// What is kept of much: the end, not the beginning.
+    tail: bool,
+    total: u64,
+}
+
+impl Kept {
+    /// Counts what came, and keeps it as long as there is room.
+    pub fn take(&mut self, data: &[u8]) {
+        self.total += data.len() as u64;
+        if self.tail {
+            self.bytes.extend_from_slice(data);
+            let over = self.bytes.len().saturating_sub(KEPT);
+            self.bytes.drain(..over);
+        } else {
+            let room = KEPT - self.bytes.len();
+            self.bytes.extend_from_slice(&data[..data.len().min(room)]);
+        }
+    }
+
     /// The kept text, its invalid bytes replaced and never cut inside a character; the count of all bytes; whether something is missing.
     pub fn finish(self) -> (String, u64, bool) {
-        let truncated = self.total > self.kept.len() as u64;
-        let mut kept = self.kept.as_slice();
+        let truncated = self.total > self.bytes.len() as u64;
+        let mut kept = self.bytes.as_slice();
         if truncated && self.tail {
             // The first line is cut somewhere.
             kept = kept.splitn(2, |&b| b == b'\n').nth(1).unwrap_or(kept);

@@ -44,7 +44,7 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
     match clone3(0, None)? {
         Cloned::Child => {
             drop(ours);
-            run_here(spec, theirs, || true)
+            run_here(spec, theirs, |_, _, _| true)
         }
         Cloned::Parent { pid, .. } => Ok(Launcher { control: ours, pid }),
     }
@@ -54,13 +54,14 @@ pub fn start(spec: Spec) -> io::Result<Launcher> {
 pub const LEFT_BEHIND: i32 = 3;
 
 /// Makes the calling process, which must be single-threaded and forked for this, the launcher of a sandbox. `control`: the launcher's end.
-/// `finish` is called last, when all is dead and the cgroup is gone; whether nothing was left.
-pub fn run_here(mut spec: Spec, control: OwnedFd, finish: impl FnOnce() -> bool) -> ! {
+/// `finish` is called last, when all is dead, with what is still open (every descriptor but the spec's and `control` was closed), and with
+/// whether the processes and the cgroup are gone; it says whether nothing was left.
+pub fn run_here(mut spec: Spec, control: OwnedFd, finish: impl FnOnce(&Spec, &OwnedFd, bool) -> bool) -> ! {
     let mut own = match prepare_self(&spec, &control) {
         Ok(own) => own,
         Err(e) => {
             tell(&control, &Event::Ended(failed(e)));
-            exit_now(0)
+            exit_now(if finish(&spec, &control, true) { 0 } else { LEFT_BEHIND })
         }
     };
     let mut init = None;
@@ -72,8 +73,8 @@ pub fn run_here(mut spec: Spec, control: OwnedFd, finish: impl FnOnce() -> bool)
     // init may still be on its way out, with the namespaces; the caller harvests meanwhile.
     clear_quota(&spec);
     let gone = init.is_none_or(|pidfd| watch::kill(&own.group, &pidfd));
-    let removed = own.group.remove().is_ok();
-    exit_now(if finish() && removed && gone { 0 } else { LEFT_BEHIND })
+    let gone = own.group.remove().is_ok() && gone;
+    exit_now(if finish(&spec, &control, gone) && gone { 0 } else { LEFT_BEHIND })
 }
 
 pub fn failed(e: StepError) -> Outcome {

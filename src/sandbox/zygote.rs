@@ -38,7 +38,7 @@ pub fn run_here(
     control: OwnedFd,
     requests: OwnedFd,
     preload: Vec<String>,
-    finish: impl FnOnce() -> bool,
+    finish: impl FnOnce(&Spec, &OwnedFd, bool) -> bool,
 ) -> ! {
     spec.held.push(requests);
     spec.role = Role::Zygote { id: 0 };
@@ -46,7 +46,7 @@ pub fn run_here(
         Ok(own) => own,
         Err(e) => {
             tell(&control, &Event::Ended(failed(e)));
-            exit_now(0)
+            exit_now(if finish(&spec, &control, true) { 0 } else { LEFT_BEHIND })
         }
     };
     let _ = own.title.set(&format!("creel-zygote {}", spec.run_id));
@@ -55,8 +55,8 @@ pub fn run_here(
     let gone = zygote.is_none_or(|pidfd| watch::kill(&own.group, &pidfd));
     let outcome = ended.map(|end| Outcome { end, ..failed(StepError { step: String::new(), errno: 0 }) });
     tell(&control, &Event::Ended(outcome.unwrap_or_else(failed)));
-    let removed = own.group.remove().is_ok();
-    exit_now(if finish() && removed && gone { 0 } else { LEFT_BEHIND })
+    let clean = own.group.remove().is_ok() && gone;
+    exit_now(if finish(&spec, &control, clean) && clean { 0 } else { LEFT_BEHIND })
 }
 
 fn run(

@@ -66,6 +66,16 @@ impl Footprint {
         assert!(gone, "processes left behind: {:#?}", self.rest());
     }
 
+    /// The processes besides `pid` and the cgroups that are still there now. (Not the namespaces: the kernel gives the number of one that is gone
+    /// to the next, which another test's run may have by now.)
+    pub fn alive_besides(&self, pid: u32) -> Vec<String> {
+        let own = format!("process {pid} ");
+        self.rest()
+            .into_iter()
+            .filter(|line| !line.starts_with(&own) && !line.starts_with("namespace"))
+            .collect()
+    }
+
     fn rest(&self) -> Vec<String> {
         let alive = self.processes.iter().filter(|(pid, start)| start_time(*pid).as_ref() == Some(start));
         let mut rest: Vec<String> =

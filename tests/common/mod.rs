@@ -79,7 +79,7 @@ impl Ctx {
     /// `creel run --output OUT args…`, to be changed before it starts.
     pub fn run_command(&self, args: &[&str]) -> Command {
         let mut command = self.creel();
-        command.arg("run").arg("--output").arg(self.out()).args(args);
+        command.arg("run").args(start_args()).arg("--output").arg(self.out()).args(args);
         command
     }
 
@@ -91,7 +91,7 @@ impl Ctx {
     /// `creel run --json args…`.
     pub fn json(&self, args: &[&str]) -> Report {
         let mut command = self.creel();
-        command.args(["run", "--json", "--output"]).arg(self.out()).args(args);
+        command.args(["run", "--json"]).args(start_args()).arg("--output").arg(self.out()).args(args);
         Report::of(finish(spawn(&mut command)))
     }
 
@@ -123,6 +123,12 @@ impl Ctx {
     pub fn assert_state_clean(&self) {
         footprint::assert_state_clean(&self.state());
     }
+}
+
+/// `CREEL_TEST_START=cold|warm|zygote` has the tests run by way of the service: `--start` of every `creel run` that does not say otherwise.
+fn start_args() -> Vec<String> {
+    let start = std::env::var("CREEL_TEST_START").ok().filter(|s| !s.is_empty());
+    start.map_or_else(Vec::new, |start| vec!["--start".into(), start])
 }
 
 fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, Vec<u8>>) {
