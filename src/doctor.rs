@@ -132,7 +132,9 @@ pub fn examine() -> Diagnosis {
     let all_well = checks.iter().all(|c| c.status != Status::Fail);
     // Its ids are free again for the trial.
     drop(ids);
-    checks.push(trial::check(&cgroups, all_well));
+    let trial = trial::check(&cgroups, all_well);
+    let ahead = trial::ahead(&cgroups, &trial);
+    checks.extend([trial, ahead]);
     Diagnosis::of(checks)
 }
 

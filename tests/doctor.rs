@@ -94,6 +94,7 @@ impl Doctor {
             "image building",
             "state directory",
             "trial run",
+            "warm start",
         ] {
             self.check(name);
         }

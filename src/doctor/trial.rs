@@ -11,10 +11,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde_json::Value;
 
-use super::Check;
-use crate::executor::request::{Program, Request, Stdin};
+use super::{Check, Status};
+use crate::executor::report::Report;
+use crate::executor::request::{Lang, Program, Request, Stdin};
 use crate::executor::run::run;
 use crate::executor::run_id::new_run_id;
+use crate::executor::service::once::{self, Start};
 use crate::executor::state::State;
 use crate::limits::LimitKind;
 use crate::profile::{self, DEFAULT, fit::fit_tmpfs};
@@ -39,7 +41,7 @@ pub fn check(cgroups: &Found, all_well: bool) -> Check {
     let names: Vec<&str> = missing.iter().map(|k| k.name()).collect();
     let without = if names.is_empty() { String::new() } else { format!(", without {}", names.join(", ")) };
     let made = Made::note();
-    let report = request(missing).and_then(in_child);
+    let report = request(missing).and_then(|request| in_child(|| run(request)));
     made.undo();
     let fix = if all_well {
         "creel doctor does not know what this is: please report it with the output of creel doctor"
@@ -58,6 +60,45 @@ pub fn check(cgroups: &Found, all_well: bool) -> Check {
         Err(e) => Check::fail(NAME, e, fix),
     }
 }
+
+/// Whether sandboxes can be made ahead, tried with a Python that waits and, as root, with a fork of one. Nothing of `creel run` depends on it.
+pub fn ahead(cgroups: &Found, trial: &Check) -> Check {
+    const NAME: &str = "warm start";
+    if !matches!(trial.status, Status::Ok) {
+        return Check::warn(NAME, "not tried: the trial run failed", "mend what is marked FAIL above");
+    }
+    if !Path::new(PYTHON).exists() {
+        return Check::warn(NAME, format!("not tried: this host has no {PYTHON}"), "apt install python3");
+    }
+    let missing = [LimitKind::Memory, LimitKind::Pids, LimitKind::Cpu];
+    let missing: BTreeSet<LimitKind> =
+        missing.into_iter().filter(|k| cgroups.missing(*k).is_some()).collect();
+    let attempt = |start| {
+        let program = Program::Script { lang: Lang::Python, code: b"pass\n".to_vec(), args: Vec::new() };
+        let request = Request { program, ..request(missing.clone())? };
+        let report = in_child(move || once::run(request, start, Vec::new()))?;
+        match report["error_category"].as_str() {
+            Some("ok") => Ok(()),
+            _ => Err(report["error"]["message"].as_str().unwrap_or("the program failed").to_owned()),
+        }
+    };
+    if let Err(why) = attempt(Start::Warm) {
+        return Check::warn(NAME, format!("no sandbox can be made ahead: {why}"), "every run starts cold");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Check::ok(NAME, "a waiting Python works; forks of one (zygote) need root");
+    }
+    match attempt(Start::Zygote) {
+        Ok(()) => Check::ok(NAME, "a waiting Python and a fork of one (zygote) ran"),
+        Err(why) => {
+            let fix = "pools without a zygote work; a fork needs user namespaces inside user namespaces, and ctypes";
+            Check::warn(NAME, format!("a waiting Python works, a fork of one (zygote) does not: {why}"), fix)
+        }
+    }
+}
+
+/// The Python of the image `host`.
+const PYTHON: &str = "/usr/bin/python3";
 
 fn request(allow_unenforced: BTreeSet<LimitKind>) -> Result<Request, String> {
     let mut profile = profile::load(DEFAULT).map_err(|e| e.to_string())?;
@@ -83,14 +124,14 @@ fn request(allow_unenforced: BTreeSet<LimitKind>) -> Result<Request, String> {
 }
 
 /// The executor changes the process it runs in (signals, capabilities), so it gets one of its own.
-fn in_child(request: Request) -> Result<Value, String> {
+fn in_child(run: impl FnOnce() -> Report) -> Result<Value, String> {
     let (mut read, write) = pipe_with(PipeFlags::CLOEXEC)
         .map(|(r, w)| (File::from(r), w))
         .map_err(|e| format!("cannot make a pipe: {e}"))?;
     match clone3(0, None).map_err(|e| format!("cannot fork: {e}"))? {
         Cloned::Child => {
             drop(read);
-            let report = run(request);
+            let report = run();
             let text = serde_json::to_vec(&report).unwrap_or_default();
             let _ = File::from(write).write_all(&text);
             exit_now(0)

@@ -81,8 +81,6 @@ pub struct Planned {
     pub notes: Vec<String>,
     /// The program's uid on the host.
     pub owner: u32,
-    /// Whom the pipes of a delivery are to be given to; none where the sandbox is the caller's own user.
-    pub pipes: Option<u32>,
     /// What is executed.
     pub program: String,
     /// The image's PATH and environment.

@@ -83,7 +83,6 @@ fn an_answer_of_any_length_arrives() {
             limits: Limits { timeout: Duration::from_millis(1500), ..request("", vec![]).limits },
             notes: vec!["注".repeat(n)],
             owner: 7,
-            pipes: None,
             program: "python3".into(),
             path_env: "/bin".into(),
             env: vec![("A".into(), "b".into())],

@@ -213,7 +213,7 @@ fn own_pipes<'a>(lease: &Lease, pipes: impl Iterator<Item = &'a OwnedFd>) -> io:
 }
 
 /// Gives pipes to a host id.
-pub fn give_pipes<'a>(user: u32, mut pipes: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
+fn give_pipes<'a>(user: u32, mut pipes: impl Iterator<Item = &'a OwnedFd>) -> io::Result<()> {
     use rustix::fs::{Gid, Uid, fchown};
     pipes.try_for_each(|pipe| Ok(fchown(pipe, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))?))
 }

@@ -76,7 +76,6 @@ fn plan(host: &Host, packet: &[u8], mut fds: std::vec::IntoIter<OwnedFd>) -> Res
         limits: request.limits.clone(),
         notes: prepared.swept.iter().chain(&request.notes).cloned().collect(),
         owner: prepared.lease.ids.user(),
-        pipes: prepared.lease.ids.owner(),
         program: prepared.program.clone(),
         path_env: prepared.image.path_env.clone(),
         env: prepared.image.env.clone(),

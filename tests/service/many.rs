@@ -122,6 +122,7 @@ tests! {
             zygote: false,
             per_tenant: false,
             size: 1,
+            hot: 1,
             max_age: Duration::from_secs(60),
             zygote_forks: 10,
             zygote_age: Duration::from_secs(60),

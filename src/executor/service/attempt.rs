@@ -15,7 +15,7 @@ use super::slot::Slot;
 use super::streams::{Chunk, Feeding, Reading, Taken, input};
 use crate::executor::environment;
 use crate::executor::job::{Answer, Attached, Job, Planned, What, memory_file};
-use crate::executor::prepare::{give_pipes, io_error};
+use crate::executor::prepare::io_error;
 use crate::executor::request::{Program, Request};
 use crate::executor::run::Stop;
 use crate::executor::streams::Input;
@@ -129,10 +129,6 @@ impl Attempt<'_> {
         let launched = Instant::now();
         let Streams { reading, output, stdin } = self.streams()?;
         let (feed, stdin) = stdin.map_or((None, None), |(feed, end)| (Some(feed), Some(end)));
-        if let Some(user) = slot.planned.pipes {
-            give_pipes(user, output.iter().chain(&stdin))
-                .map_err(io_error("give the streams to the sandbox"))?;
-        }
         let parcel = self.parcel(&slot.planned);
         let parcel = memory_file(&parcel.to_bytes()).map_err(io_error("write the program for a slot"))?;
         let delivery = Delivery {

@@ -41,6 +41,9 @@ pub struct PoolConfig {
     pub per_tenant: bool,
     /// Slots that wait, for each tenant if `per_tenant`.
     pub size: usize,
+    /// How many of them, those that are taken next, have their memory made ready: they have done once what most programs do (about 5 MB each with
+    /// pandas), and answer in half the time.
+    pub hot: usize,
     /// A slot that has waited longer is replaced.
     pub max_age: Duration,
     /// A zygote is replaced after so many forks, at least 1.
@@ -140,6 +143,7 @@ pub(super) fn example() -> PoolConfig {
         zygote: false,
         per_tenant: false,
         size: 2,
+        hot: 0,
         max_age: Duration::from_secs(600),
         zygote_forks: 100,
         zygote_age: Duration::from_secs(600),

@@ -30,8 +30,8 @@ const EARLY_PREFIXES: [&str; 15] = [
 ];
 /// … or is one of these.
 const EARLY_NAMES: [&str; 6] = ["LANG", "LANGUAGE", "HOME", "PATH", "TMPDIR", "TZDIR"];
-/// Skills of one delivery: its text is a short packet.
-const SKILLS_MAX: usize = 32;
+/// Skills of one delivery: as many as `creel run` takes, and less than one packet has descriptors.
+const SKILLS_MAX: usize = 64;
 
 /// Why a request can't use a slot of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -82,6 +82,7 @@ fn pool(request: &Request, start: Start, preload: Vec<String>) -> Result<PoolCon
         zygote: start == Start::Zygote,
         per_tenant: false,
         size: 1,
+        hot: 0,
         max_age: NEVER,
         zygote_forks: u64::MAX,
         zygote_age: NEVER,

@@ -78,7 +78,6 @@ impl Fake {
             limits: job.limits.clone(),
             notes: Vec::new(),
             owner: 0,
-            pipes: None,
             program: "python3".into(),
             path_env: "/bin".into(),
             env: vec![("图".into(), "像".into())],

@@ -164,6 +164,7 @@ impl Shelf {
         while !*closing.borrow_and_update() && !self.is_given_up() {
             self.throw_out();
             self.make_more(&shared, &mut making);
+            self.heat(&shared);
             let wake = self.next_look(&shared);
             tokio::select! {
                 Some(made) = making.join_next() => {
@@ -239,6 +240,16 @@ impl Shelf {
                 let _turn = shared.refills.acquire().await;
                 Made::Slot(Slot::make(&shared, &shelf.config, zygote).await.map(Box::new))
             });
+        }
+    }
+
+    /// Makes the memory of those ready that are taken next, unless runs wait that take them at once.
+    fn heat(&self, shared: &Shared) {
+        let mut state = self.state();
+        let hot = state.ready.iter().filter(|slot| slot.is_hot()).count();
+        if shared.queue.waiting() == 0 {
+            let cold = state.ready.iter_mut().filter(|slot| !slot.is_hot());
+            cold.take(self.config.hot.saturating_sub(hot)).for_each(Slot::heat);
         }
     }
 

@@ -33,6 +33,7 @@ pub struct Slot {
     pub gone: Gone,
     pub born: Instant,
     pub stamp: Stamp,
+    hot: bool,
     /// Kept alive as long as one of its forks lives.
     zygote: Option<Arc<Zygote>>,
 }
@@ -65,7 +66,17 @@ impl Slot {
         };
         let Made { id, control, planned, gone } = made(shared, pool, what, attached).await?;
         let control = Arc::new(control);
-        Ok(Slot { id, control, planned, gone, born: Instant::now(), stamp, zygote })
+        Ok(Slot { id, control, planned, gone, born: Instant::now(), stamp, hot: false, zygote })
+    }
+
+    pub fn is_hot(&self) -> bool {
+        self.hot
+    }
+
+    /// Has its memory made ready. A delivery need not wait for that.
+    pub fn heat(&mut self) {
+        self.hot = true;
+        self.control.order(Order::Heat, &[], &[]);
     }
 
     /// The word of the report.
