@@ -39,7 +39,9 @@ tests! {
         line(&mut running).await;
         let mut held = submit(&executor, world.python("y", HOLD));
         line(&mut held).await;
-        kill(children(std::process::id())[0], Signal::KILL);
+        let me = std::process::id();
+        let footprint = Footprint::of(me);
+        kill(children(me)[0], Signal::KILL);
         // What runs goes on and can be ended, and what comes is told so.
         assert_ok(&running.report().await);
         executor.cancel(&held.run_id).await;
@@ -47,6 +49,8 @@ tests! {
         let report = submit(&executor, world.python("x", "print(1)")).report().await;
         assert_eq!(end(&report), ("sandbox_error".into(), "sandbox.spawner".into()));
         executor.shutdown().await;
+        // Nobody is left to tell when its launchers are through with tidying up.
+        assert!(wait_until(|| footprint.alive_besides(me).is_empty(), Duration::from_secs(10)));
     }
 
     async fn of_the_daemon(world) {
