@@ -63,11 +63,8 @@ enum Command {
 
 /// The whole program: parses the process's arguments, carries the command out, and gives its exit code.
 pub fn main() -> ExitCode {
+    crate::sandbox::init::become_if_asked();
     let args: Vec<OsString> = std::env::args_os().collect();
-    // The PID 1 of a slot executes this program under a name that nobody else has there.
-    if args == ["init"] && std::process::id() == 1 {
-        crate::sandbox::init::executed();
-    }
     match Cli::try_parse_from(&args) {
         Ok(Cli { command: Command::Run(args) }) => run::main(*args),
         Ok(Cli { command: Command::Doctor { json } }) => doctor::main(json),

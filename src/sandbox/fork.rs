@@ -27,7 +27,7 @@ use super::init::{InitPlan, MOUNTED};
 use super::launcher::{Trees, userns_of};
 use super::script::{Payload, Script};
 use super::setup::resource_limits;
-use super::slot::{ANSWER_WITHIN, Waiting, complaint};
+use super::slot::{ANSWER_WITHIN, Showing, Waiting, complaint};
 use super::spec::{Ids, NOFILE, Spec};
 use super::template::{StepError, step};
 use crate::sys::userns::{IdMap, parent_of, write_maps_inside};
@@ -127,8 +127,8 @@ impl Fork {
     }
 
     /// What the launcher keeps: the socket to init, and the one to the waiting Python.
-    pub fn settle(self, empty: Option<&OwnedFd>) -> Result<(OwnedFd, Waiting), StepError> {
-        Ok((self.to_init, Waiting::new(self.to_payload, None, self.init, empty)?))
+    pub fn settle(self, showing: Option<Showing>) -> (OwnedFd, Waiting) {
+        (self.to_init, Waiting::new(self.to_payload, None, self.init, showing))
     }
 }
 

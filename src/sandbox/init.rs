@@ -105,9 +105,17 @@ const CONTROL: RawFd = 3;
 /// The payload, which the same process has forked before it executed this program.
 const PAYLOAD: i32 = 2;
 
+/// Becomes the init of a slot when this program was executed as one, else does nothing. The first thing in `main` of every program that makes slots
+/// from a zygote: their PID 1 executes `/proc/self/exe` of the launcher.
+pub fn become_if_asked() {
+    if std::env::args_os().eq(["init"]) && std::process::id() == 1 {
+        executed();
+    }
+}
+
 /// The life of a PID 1 that was forked from a zygote and has executed this program: in new user and pid namespaces with all rights in them, its
 /// launcher at descriptor 3. Another process of the zygote's, the payload, waits to join the namespaces that it makes.
-pub fn executed() -> ! {
+fn executed() -> ! {
     let Ok(control) = sys::fds::take(CONTROL) else { exit_now(1) };
     if let Err(e) = build(&control) {
         let _ = channel::send(control.as_fd(), format!("e{} {}", e.errno, e.step).as_bytes(), &[]);

@@ -19,7 +19,7 @@ use super::outcome::{End, Event, Order, Outcome};
 use super::role::Role;
 use super::run_dirs::{Places, RunDirs, clear_quota, reopened};
 use super::setup::{self, Plan};
-use super::slot::{Python, Waiting};
+use super::slot::{Python, Showing, Waiting};
 use super::spec::{Ids, Inputs, Slot, Spec};
 use super::template::{StepError, Template, step};
 use super::watch::{self, Watch, Watched};
@@ -183,8 +183,8 @@ fn run(
     let Own { group, host, .. } = own;
     let paths_hidden = made.as_ref().is_ok_and(|t| t.dirs.paths_hidden);
     let (trees, dirs, empty) = match made {
-        Ok(Trees { root, dev, empty, dirs: RunDirs { work, outputs, binds, .. } }) => {
-            (Some((root, dev, binds)), Some(Watched { work, outputs }), Some(empty))
+        Ok(Trees { root, dev, empty, place, dirs: RunDirs { work, outputs, binds, .. } }) => {
+            (Some((root, dev, binds)), Some(Watched { work, outputs }), Some((empty, place)))
         }
         Err(_) => (None, None, None),
     };
@@ -285,7 +285,10 @@ fn cloned(
         let entrances = group.entrances();
         step("start init", trees.send(our_end.as_fd(), &filter, &entrances))
     });
-    let slot = slot.map(|python| python.ours(pid, made.as_ref().ok().map(|t| &t.empty))).transpose()?;
+    let slot = match slot {
+        Some(python) => Some(python.ours(pid, made.as_ref().ok().map(Trees::showing).transpose()?)),
+        None => None,
+    };
     Ok((Born { pid, pidfd, channel: our_end, report: Some(report_read), slot }, made, prepared))
 }
 
@@ -308,7 +311,7 @@ fn forked(spec: &mut Spec, control: &OwnedFd, own: &mut Own, zygote: &OwnedFd) -
         fork.build(spec, &init, &filter, trees, pidfd.as_fd())?;
         step("put the slot into its cgroup", group.adopt(pid, fork.payload))
     });
-    let (channel, slot) = fork.settle(made.as_ref().ok().map(|t| &t.empty))?;
+    let (channel, slot) = fork.settle(made.as_ref().ok().map(Trees::showing).transpose()?);
     Ok((Born { pid, pidfd, channel, report: None, slot: Some(slot) }, made, joined))
 }
 
@@ -329,6 +332,8 @@ pub struct Trees {
     pub dev: OwnedFd,
     /// An empty directory.
     pub empty: OwnedFd,
+    /// The directory that the template is mounted over, as it is beneath.
+    pub place: OwnedFd,
     pub dirs: RunDirs,
 }
 
@@ -359,7 +364,13 @@ impl Trees {
         let dirs = RunDirs::make(spec, places, &template)?;
         let dev = template.clone_dev()?;
         let root = root(&template)?;
-        Ok(Trees { root, dev, empty: template.empty, dirs })
+        Ok(Trees { root, dev, empty: template.empty, place: at, dirs })
+    }
+
+    /// What a delivery takes later.
+    pub fn showing(&self) -> Result<Showing, StepError> {
+        let copy = |fd: &OwnedFd| step("duplicate a descriptor", fd.try_clone());
+        Ok(Showing { empty: copy(&self.empty)?, place: copy(&self.place)? })
     }
 
     /// Sends the order to go to init.

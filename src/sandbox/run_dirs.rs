@@ -215,12 +215,32 @@ pub fn write_file(
     io::Write::write_all(&mut std::fs::File::from(file), content)
 }
 
-/// Opens again, in this mount namespace, what `fd` stands for in the caller's: trees can be cloned only from mounts of one's own namespace. That
-/// it is the same file is checked, so a path that was swapped meanwhile is refused (CVE-2021-30465).
+/// Opens again, in this mount namespace, what `fd` stands for in the caller's: trees can be cloned only from mounts of one's own namespace.
 pub fn reopened(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let path = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
+    same(fd, open_again(rustix::fs::CWD, path_of(fd)?.as_bytes())?)
+}
+
+/// [`reopened`] for what may lie below `place`, a directory of this namespace that something was mounted over since.
+pub fn reopened_below(fd: BorrowedFd<'_>, place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let (path, base) = (path_of(fd)?, path_of(place)?);
+    let below = path.as_bytes().strip_prefix(base.as_bytes()).and_then(|rest| rest.strip_prefix(b"/"));
+    match below {
+        Some(below) => same(fd, open_again(place, below)?),
+        None => reopened(fd),
+    }
+}
+
+fn path_of(fd: BorrowedFd<'_>) -> io::Result<std::ffi::CString> {
+    Ok(rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?)
+}
+
+fn open_again(at: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let again = rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
+    Ok(rustix::fs::openat2(at, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+}
+
+/// That it is the same file is checked, so a path that was swapped meanwhile is refused (CVE-2021-30465).
+fn same(fd: BorrowedFd<'_>, again: OwnedFd) -> io::Result<OwnedFd> {
     let (a, b) = (rustix::fs::fstat(fd)?, rustix::fs::fstat(&again)?);
     if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
         return Err(io::Error::from_raw_os_error(libc::ESTALE));

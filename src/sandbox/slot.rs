@@ -13,7 +13,7 @@ use super::cgroup::Group;
 use super::channel::{self, Packet};
 use super::mounts::{attach_at, new_fs};
 use super::outcome::{Delivery, Parcel};
-use super::run_dirs::{open_dir, reopened, show, write_file};
+use super::run_dirs::{open_dir, reopened_below, show, write_file};
 use super::slot_check::{Member, check_idle};
 use super::spec::Spec;
 use super::template::{StepError, step};
@@ -53,9 +53,9 @@ impl Python {
         std::mem::take(&mut self.theirs)
     }
 
-    /// The launcher's side, once `init` is PID 1 of the slot. `empty`: an empty directory of the template, if that could be made.
-    pub fn ours(self, init: i32, empty: Option<&OwnedFd>) -> Result<Waiting, StepError> {
-        Waiting::new(self.socket, Some(self.said), init, empty)
+    /// The launcher's side, once `init` is PID 1 of the slot.
+    pub fn ours(self, init: i32, showing: Option<Showing>) -> Waiting {
+        Waiting::new(self.socket, Some(self.said), init, showing)
     }
 }
 
@@ -84,18 +84,21 @@ pub struct Waiting {
     init: i32,
     /// Its host pid, once it is known.
     payload: std::cell::Cell<Option<i32>>,
-    empty: Option<OwnedFd>,
+    showing: Option<Showing>,
+}
+
+/// What is needed to show directories in a sandbox that lives already, in the launcher's mount namespace.
+pub struct Showing {
+    /// An empty directory of the template.
+    pub empty: OwnedFd,
+    /// What the template is mounted over: directories of runs lie below it.
+    pub place: OwnedFd,
 }
 
 impl Waiting {
-    pub fn new(
-        socket: OwnedFd,
-        said: Option<OwnedFd>,
-        init: i32,
-        empty: Option<&OwnedFd>,
-    ) -> Result<Waiting, StepError> {
-        let empty = step("duplicate a descriptor", empty.map(OwnedFd::try_clone).transpose())?;
-        Ok(Waiting { socket, said, init, payload: std::cell::Cell::new(None), empty })
+    /// `showing`: none if the template could not be made.
+    pub fn new(socket: OwnedFd, said: Option<OwnedFd>, init: i32, showing: Option<Showing>) -> Waiting {
+        Waiting { socket, said, init, payload: std::cell::Cell::new(None), showing }
     }
 
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -173,10 +176,13 @@ impl Waiting {
         inputs: Option<OwnedFd>,
         skills: &[(&str, OwnedFd)],
     ) -> Result<bool, StepError> {
-        let Some(empty) = &self.empty else { return Ok(true) };
+        let Some(Showing { empty, place }) = &self.showing else {
+            return Err(StepError { step: "show anything in the slot".into(), errno: libc::ENOENT });
+        };
         let (mut trees, mut hidden) = (Vec::new(), true);
         let mut tree = |source: &OwnedFd, target: String| -> Result<(), StepError> {
-            let source = step(format!("open the source of {target}"), reopened(source.as_fd()))?;
+            let source = reopened_below(source.as_fd(), place.as_fd());
+            let source = step(format!("open the source of {target}"), source)?;
             let shown = show(source.as_fd(), empty.as_fd(), spec.ids);
             let (tree, no_path) = step(format!("show {target}"), shown)?;
             hidden &= no_path;

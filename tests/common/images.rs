@@ -48,3 +48,16 @@ pub fn give(ctx: &Ctx) {
         File::create(lock).unwrap();
     }
 }
+
+/// A bundle directory below `dir` that is the image `minimal` and a Python module in it.
+pub fn with_module(dir: &Path, name: &str, code: &str) -> PathBuf {
+    let bundles = state().join("images/bundles");
+    let from = fs::read_dir(bundles).unwrap().next().unwrap().unwrap().path();
+    let to = dir.join("bundle");
+    let copied = |mode: &str| Command::new("cp").arg(mode).arg(&from).arg(&to).status().unwrap().success();
+    assert!(copied("-al") || copied("-a"));
+    let place = to.join("rootfs/usr/lib/python3/dist-packages");
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join(format!("{name}.py")), code).unwrap();
+    to
+}

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod ahead;
 mod cancel;
 mod death;
 mod many;
@@ -35,6 +36,17 @@ const TESTS: &[(&str, Test)] = &[
     ("streams::output_comes_before_the_end", streams::output_comes_before_the_end),
     ("streams::a_listener_that_sleeps_blocks_nobody", streams::a_listener_that_sleeps_blocks_nobody),
     ("streams::inputs_skills_stdin_and_outputs", streams::inputs_skills_stdin_and_outputs),
+    ("ahead::runs_are_hits_in_both_kinds", ahead::runs_are_hits_in_both_kinds),
+    ("ahead::a_slot_serves_once_and_is_replaced", ahead::a_slot_serves_once_and_is_replaced),
+    ("ahead::a_slot_that_died_is_replaced", ahead::a_slot_that_died_is_replaced),
+    ("ahead::a_slot_that_was_tampered_with_is_not_used", ahead::a_slot_that_was_tampered_with_is_not_used),
+    ("ahead::a_slot_that_is_too_old_is_replaced", ahead::a_slot_that_is_too_old_is_replaced),
+    ("ahead::a_zygote_is_recycled", ahead::a_zygote_is_recycled),
+    ("ahead::a_zygote_that_dies_takes_no_run_with_it", ahead::a_zygote_that_dies_takes_no_run_with_it),
+    ("ahead::a_tenant_has_a_zygote_of_its_own", ahead::a_tenant_has_a_zygote_of_its_own),
+    ("ahead::what_cannot_be_imported_is_told", ahead::what_cannot_be_imported_is_told),
+    ("ahead::a_module_with_threads_is_refused", ahead::a_module_with_threads_is_refused),
+    ("ahead::other_requests_go_cold", ahead::other_requests_go_cold),
     ("death::of_a_launcher", death::of_a_launcher),
     ("death::of_the_spawner", death::of_the_spawner),
     ("death::of_the_daemon", death::of_the_daemon),
@@ -44,6 +56,7 @@ const TESTS: &[(&str, Test)] = &[
 const WHICH: &str = "CREEL_SERVICE_TEST";
 
 fn main() -> ExitCode {
+    creel::sandbox::init::become_if_asked();
     if let Ok(name) = std::env::var(WHICH) {
         let Some((_, test)) = TESTS.iter().find(|(n, _)| *n == name) else {
             panic!("no test {name}");

@@ -1,6 +1,6 @@
 //! The executor as a library for a daemon: many runs at once, a queue with a bound, and sandboxes that are made ahead.
 //!
-//! A [`Spawner`] is forked first, while the process has one thread. Then, in a tokio runtime, [`Executor::new`] takes it over. Everything about a
+//! `main` calls [`become_if_asked`](crate::sandbox::init::become_if_asked) before anything else. A [`Spawner`] is forked first, while the process has one thread. Then, in a tokio runtime, [`Executor::new`] takes it over. Everything about a
 //! sandbox happens in processes of its own: a worker, forked by the spawner, plans it and becomes its launcher, and this side speaks to it over a
 //! socket.
 
