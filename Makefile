@@ -12,7 +12,7 @@ CREEL := $(TARGET_DIR)/$(HOST)/release/creel
 SOURCES := Cargo.toml Cargo.lock $(wildcard .cargo/config.toml) $(shell find src profiles -type f 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-full check bench install clean image-minimal image-data image-office image-test
+.PHONY: help run build test test-full soak check bench install clean image-minimal image-data image-office image-test
 
 help: ## this list
 	@sed -n 's|^\([a-z -]*\):.*## |\1\t|p' Makefile | while IFS=$$'\t' read -r n t; do printf 'make %-12s %s\n' "$$n" "$$t"; done
@@ -32,6 +32,9 @@ test: ## install what is missing (guests' kernels too), build, run all tests, lo
 
 test-full: ## make test, and what takes longer: ignored tests, the release build's tests, the guests' self-check
 	@scripts/test.sh full
+
+soak: ## ten minutes of good and hostile programs, cancels and kills (CREEL_SOAK_MINUTES, CREEL_SOAK_SEED); make test has 300 runs of it
+	@scripts/soak.sh
 
 check: ## format, clippy without a warning, shellcheck
 	@scripts/check.sh

@@ -329,15 +329,17 @@ fn ctrl_c_while_sandboxes_wait_leaves_nothing() {
 fn what_can_not_be_measured_is_refused_with_one_line() {
     let Some(ctx) = Ctx::new() else { return };
     for (words, part) in [
-        (&["warm"][..], "'warm' is not in this version"),
-        (&["小"], "'小' is no measurement; there are: cold, throughput, density (see creel bench --help)"),
+        (
+            &["小"][..],
+            "'小' is no measurement; there are: cold, warm, throughput, density (see creel bench --help)",
+        ),
         (&[], "no measurement given"),
         (&["cold", "--rounds", "0"], "--rounds: '0' is refused; accepted: a whole number from 1 to"),
         (&["cold", "--rounds", "-3"], "--rounds: '-3' is refused"),
         (&["cold", "--burst", "1"], "--burst: '1' is refused; accepted: a whole number from 2"),
         (&["cold", "--work", "true,perl"], "--work: no 'perl'; accepted: true, python, pandas"),
         (&["cold", "--mode", ""], "--mode: no ''; accepted: sequential, staggered, burst"),
-        (&["throughput", "--mode", "burst"], "--mode belongs to cold"),
+        (&["throughput", "--mode", "burst"], "--mode belongs to cold and warm"),
         (&["density", "--peers"], "--peers: density is measured of creel alone"),
         (&["cold", "--image", "nosuch"], "no image 'nosuch'"),
         (&["cold", "--image", "/nonexistent"], "/nonexistent"),

@@ -72,6 +72,8 @@ def _wait(gone):
             have("uuid")._node = have("uuid")._last_timestamp = None
         if have("tempfile"):
             have("tempfile")._name_sequence = have("tempfile").tempdir = None
+        if have("multiprocessing.process"):
+            have("multiprocessing.process").current_process().authkey = os.urandom(32)
         if have("_ssl"):
             have("_ssl").RAND_add(os.urandom(32), 32.0)
 
@@ -107,8 +109,11 @@ def _wait(gone):
         for pair in environment:
             name, _, value = pair.partition(b"=")
             os.environb[name] = value
-        if sys.modules.get("time"):
-            sys.modules["time"].tzset()
+        time, logging = sys.modules.get("time"), sys.modules.get("logging")
+        if time:
+            time.tzset()
+        if logging:
+            logging._startTime = time.time() if isinstance(logging._startTime, float) else time.time_ns()
         argv = [os.fsdecode(a) for a in args]
         sys.argv[1:] = argv
         if hasattr(sys, "orig_argv"):
@@ -130,8 +135,8 @@ def _wait(gone):
         def program():
             """The code of the module that is the program, once it has run."""
             frame = getattr(sys, "last_traceback").tb_frame
-            main = sys.modules.get("__main__")
-            return frame.f_code if main is not None and frame.f_globals is main.__dict__ and not frame.f_back else None
+            main = getattr(sys.modules.get("__main__"), "__dict__", None)
+            return frame.f_code if frame.f_globals is main and not frame.f_back else None
 
         member = SystemExit.__dict__["code"]
         frame = sys._getframe
@@ -170,15 +175,21 @@ def _wait(gone):
             exit.__doc__, exit.__module__, exit.__qualname__ = sys.exit.__doc__, "sys", "exit"
             sys.exit = exit
         namespace["code"] = Code()
+        # A class derived from it may have another idea of `code`, and the interpreter would ask that.
+        derived = set(SystemExit.__subclasses__())
+        others = []
+        namespace["__init_subclass__"] = classmethod(lambda kind, **given: (others.append(1), super(SystemExit, kind).__init_subclass__(**given))[1])
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
         libc = ctypes.PyDLL(None)
         modules, keep = sys.modules, set(preloaded)
-        held = dict(modules)
+        held = {name: module for name, module in modules.items() if name != "__main__"}
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         exit_now, collect = os._exit, gc.collect
 
         def last():
             code = told[0] if told else None
+            if others or set(SystemExit.__subclasses__()) - derived:
+                return
             if hasattr(sys, "last_type"):
                 # An exception has ended it, or was shown by somebody else. KeyboardInterrupt ends by a signal.
                 trace = getattr(sys, "last_traceback", None)
@@ -222,9 +233,23 @@ def _wait(gone):
             libc.fflush(None)
             exit_now(code & 0xFF)
 
+        # So that what a warning says of its place, at the end of everything, is not a file of ours.
+        last.__code__ = last.__code__.replace(co_filename="sys")
         return last
 
     # --- modules --------------------------------------------------------------------------------------------
+
+    def freeze():
+        """What was imported is no matter of the collector's any more; the module that becomes the program is, as ever: what it has is in its cycles."""
+        import ctypes
+        import gc
+
+        gc.collect()
+        gc.freeze()
+        main = sys.modules["__main__"]
+        for thing in (main, main.__dict__):
+            ctypes.pythonapi.PyObject_GC_UnTrack(ctypes.py_object(thing))
+            ctypes.pythonapi.PyObject_GC_Track(ctypes.py_object(thing))
 
     def import_all(sock, names):
         os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # pyarrow's allocator starts a thread else
@@ -303,15 +328,13 @@ def _wait(gone):
     names = [n for n in names if n]
     if names or kind == "zygote":
         import atexit
-        import gc
 
         last = []
         atexit.register(lambda: last and last[0]())
         import_all(sock, names)
         os.environ.pop("JE_ARROW_MALLOC_CONF", None)
         end = end_quickly(set(sys.modules))
-        gc.collect()
-        gc.freeze()
+        freeze()
     if kind == "started":
         if names and end:
             last.append(end)
@@ -323,6 +346,7 @@ def _wait(gone):
 
     # The zygote, from here on.
     import ctypes
+    import gc
 
     gc.disable()
     libc = ctypes.PyDLL(None, use_errno=True)
@@ -455,8 +479,7 @@ def _wait(gone):
             explain(mine, error, "become init")
 
     leave(())
-    gc.collect()
-    gc.freeze()
+    freeze()
     collapse()
     sock.send(b"ready")
     asked = endpoint(requests)

@@ -52,7 +52,7 @@ pub fn measure(bench: &mut Bench) -> Result<(Vec<Series>, Vec<Timings>), BenchEr
         for mode in bench.plan.modes.clone() {
             let kept = rounds(bench, &entrants, &work, mode, &mut shuffle)?;
             if mode == Mode::Sequential {
-                timings.extend(kept.get("creel").and_then(|k| account(work.name, &k.reports)));
+                timings.extend(kept.get("creel").and_then(|k| account(work.name, "creel", &k.reports)));
             }
             series.extend(summarised(bench, &entrants, &work, mode, &kept));
         }
@@ -168,12 +168,13 @@ pub fn accept(name: &str, timed: Timed) -> Result<(f64, Value), String> {
 }
 
 /// Medians of creel's own account.
-fn account(work: &'static str, reports: &[(f64, Value)]) -> Option<Timings> {
+pub fn account(work: &'static str, contestant: &'static str, reports: &[(f64, Value)]) -> Option<Timings> {
     let median = |values: Vec<f64>| quantile(&sorted(&values), 0.5);
     let part =
         |name: &str| median(reports.iter().filter_map(|(_, r)| r["timings_ms"][name].as_f64()).collect());
     (!reports.is_empty()).then(|| Timings {
         work,
+        contestant,
         n: reports.len(),
         launch: part("launch"),
         run: part("run"),
@@ -205,6 +206,8 @@ fn summarised(
             summary: Summary::of(&values)?,
             ratio_to_bare: ratio(&own, &bare),
             ratio_to_creel: ratio(&own, &creel),
+            cold_to_this: None,
+            missed: 0,
             samples,
         })
     };

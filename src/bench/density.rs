@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use super::clock::{Failure, Job, Running};
+use super::daemon::descriptors;
 use super::outcome::Density;
 use super::peers::Creel;
 use super::{Bench, BenchError, procs};
@@ -136,20 +137,4 @@ fn parts(creel: u32) -> Result<Vec<(&'static str, u32)>, BenchError> {
         }
     }
     Ok(found)
-}
-
-/// Raises the soft limit of open files as far as needed.
-fn descriptors(needed: u64) -> Result<(), BenchError> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|soft| soft >= needed) {
-        return Ok(());
-    }
-    match setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit }) {
-        Ok(()) => Ok(()),
-        Err(_) => Err(BenchError::Refused(format!(
-            "so many sandboxes need {needed} open files, and {} are allowed: ulimit -n {needed}",
-            limit.maximum.unwrap_or_default()
-        ))),
-    }
 }

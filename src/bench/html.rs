@@ -108,16 +108,22 @@ fn distributions(outcome: &Outcome) -> String {
         let lines: Vec<Line<'_>> = group.iter().map(line).collect();
         out += &strips(&format!("{title}: each run"), &lines);
         out += &ecdf(&format!("{title}: share of runs that took at most so long"), &lines);
-        let body: Vec<Vec<String>> = group.iter().map(|s| series_row(s)).collect();
-        out += &rows(&["ms", "n", "median", "p95", "p99", "max", "min", "× bare", "× creel"], &body);
+        let body: Vec<Vec<String>> = group.iter().map(|s| series_row(s, outcome.measured)).collect();
+        let last: &[&str] =
+            if outcome.measured == "warm" { &["missed", "cold ÷ this"] } else { &["× bare", "× creel"] };
+        out += &rows(&[&["ms", "n", "median", "p95", "p99", "max", "min"], last].concat(), &body);
     }
     out
 }
 
-fn series_row(s: &Series) -> Vec<String> {
+fn series_row(s: &Series, measured: &str) -> Vec<String> {
     let m = &s.summary;
     let mut row = vec![s.contestant.to_owned(), m.n.to_string()];
     row.extend([m.median, m.p95, m.p99, m.max, m.min].map(|v| format!("{v:.2}")));
+    if measured == "warm" {
+        row.extend([s.missed.to_string(), report::interval(s.cold_to_this.as_ref())]);
+        return row;
+    }
     row.extend([report::interval(s.ratio_to_bare.as_ref()), report::interval(s.ratio_to_creel.as_ref())]);
     row
 }
@@ -135,7 +141,8 @@ fn rates(outcome: &Outcome) -> String {
         let _ = writeln!(out, "<h2>{}</h2>", escape(&title));
         let group = outcome.rates[at..].iter().take_while(|r| Some((r.work, r.at_once)) == key);
         let bar = |r: &super::outcome::Rate| {
-            (r.contestant.to_owned(), colour(outcome, r.contestant), r.summary.median)
+            let hits = r.hits.map_or_else(String::new, |hits| format!(" ({hits}/{})", r.runs));
+            (format!("{}{hits}", r.contestant), colour(outcome, r.contestant), r.summary.median)
         };
         out += &bars(&title, "/s", &group.map(bar).collect::<Vec<_>>());
     }
@@ -143,6 +150,18 @@ fn rates(outcome: &Outcome) -> String {
 }
 
 fn memory(outcome: &Outcome) -> String {
+    if let Some(s) = &outcome.slots {
+        let title = format!("Memory of each of {} slots that wait", s.held);
+        let each = |kib: f64| kib / s.held.max(1) as f64;
+        let parts = s.pss_kib.iter().map(|(part, kib)| (format!("PSS {part}"), 1, each(*kib as f64)));
+        let kernel =
+            s.kernel_kib.iter().map(|(name, kib)| ((*name).to_owned(), 4, each(*kib as f64).max(0.0)));
+        let mut list: Vec<(String, usize, f64)> = parts.collect();
+        list.push(("PSS, all".into(), 2, s.pss_kib_each));
+        list.extend(kernel);
+        list.push(("MemAvailable".into(), 3, s.available_fell_kib_each.max(0.0)));
+        return format!("<h2>{}</h2>\n{}", escape(&title), bars(&title, "KiB", &list));
+    }
     let Some(d) = &outcome.density else {
         return String::new();
     };

@@ -8,6 +8,7 @@
 
 pub mod clock;
 pub mod cold;
+pub mod daemon;
 pub mod density;
 pub mod facts;
 pub mod html;
@@ -19,24 +20,30 @@ pub mod procs;
 pub mod progress;
 pub mod report;
 pub mod room;
+pub mod setup;
 pub mod shuffle;
+pub mod slots;
 pub mod stats;
 pub mod stop;
 mod svg;
 pub mod throughput;
 pub mod train;
+pub mod warm;
+pub mod warm_rate;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cold::{Mode, Once};
+use daemon::{Daemons, Spawners};
 use facts::Facts;
 use image::{Subject, Work};
 use outcome::{Absent, Entry, Outcome, Settings};
 use peers::{Contestant, Creel, Setting};
 use progress::Progress;
 use room::{Plan as RoomPlan, Room};
+use setup::{Kind, Setup};
 use stop::Stop;
 
 use crate::image::ImageError;
@@ -45,9 +52,13 @@ use crate::image::ImageError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     Cold,
+    Warm,
     Throughput,
     Density,
 }
+
+/// What `warm` does, by name.
+pub const WARM_WORKS: [&str; 3] = ["pandas", "pass", "python"];
 
 /// What was asked for.
 #[derive(Debug, Clone)]
@@ -56,7 +67,7 @@ pub struct Plan {
     pub image: String,
     /// Whether peers take part.
     pub peers: bool,
-    /// Names of [`image::WORKS`].
+    /// Names of [`image::WORKS`]; of warm, of [`WARM_WORKS`].
     pub works: Vec<String>,
     pub modes: Vec<Mode>,
     pub rounds: u32,
@@ -66,6 +77,8 @@ pub struct Plan {
     pub stagger: Duration,
     pub window: Duration,
     pub count: u32,
+    /// Of density: slots that wait, instead of sandboxes that sleep.
+    pub slots: Option<usize>,
     /// Rest before each start.
     pub pause: Duration,
     pub allow_unenforced: Vec<String>,
@@ -119,6 +132,12 @@ pub struct Bench {
 /// [`BenchError`]; nothing of it is left then either.
 pub fn run(plan: Plan, stop: Stop, progress: Progress) -> Result<Outcome, BenchError> {
     let subject = Subject::open(&plan.image)?;
+    // Before this process has threads.
+    let spawners = match (plan.what, plan.slots) {
+        (What::Warm, _) => Some(Spawners::start(&Kind::ALL)?),
+        (What::Density, Some(_)) => Some(Spawners::start(&[Kind::Zygote])?),
+        _ => None,
+    };
     let mut facts = Facts::gather(&subject, plan.page_cache());
     let scratch = place::Scratch::new();
     let scratch = scratch.map_err(|e| BenchError::Host(format!("cannot make a temporary directory: {e}")))?;
@@ -126,7 +145,7 @@ pub fn run(plan: Plan, stop: Stop, progress: Progress) -> Result<Outcome, BenchE
         scratch,
         group: place::Group::new(),
         subject,
-        cpus: facts.cpus,
+        cpus: plan.cpus(facts.cpus),
         allow_unenforced: plan.allow_unenforced.clone(),
     };
     let host = Arc::new(Room::make(RoomPlan::default()).map_err(BenchError::Host)?);
@@ -144,11 +163,26 @@ pub fn run(plan: Plan, stop: Stop, progress: Progress) -> Result<Outcome, BenchE
     if bench.plan.what != What::Density {
         bench.gather(&host)?;
     }
-    let (mut series, mut timings, mut rates, mut density) = Default::default();
+    let (mut series, mut timings, mut rates, mut density, mut slots) = Default::default();
+    let mut preload = Vec::new();
+    if let Some(spawners) = spawners {
+        let output_dir = bench.setting.scratch.path().join("outputs");
+        let setup = Setup::of(&bench.plan, creel.image().to_owned(), output_dir)?;
+        preload.clone_from(&setup.preload);
+        match bench.plan.slots {
+            Some(_) => slots = Some(slots::measure(&mut bench, spawners, setup)?),
+            None => {
+                let daemons = Daemons::start(spawners, setup)?;
+                let found = warm::measure(&mut bench, &daemons, &creel)?;
+                (series, timings, rates) = (found.series, found.timings, found.rates);
+            }
+        }
+    }
     match bench.plan.what {
         What::Cold => (series, timings) = cold::measure(&mut bench)?,
         What::Throughput => rates = throughput::measure(&mut bench)?,
-        What::Density => density = Some(density::measure(&mut bench, &creel)?),
+        What::Density if slots.is_none() => density = Some(density::measure(&mut bench, &creel)?),
+        What::Density | What::Warm => {}
     }
     facts.load_after = facts::load();
     let mut doubts = facts.doubts();
@@ -159,9 +193,9 @@ pub fn run(plan: Plan, stop: Stop, progress: Progress) -> Result<Outcome, BenchE
     Ok(Outcome {
         creel_bench: 1,
         measured: bench.plan.what.name(),
-        clock: clock::CLOCK,
+        clock: if bench.plan.what == What::Warm { daemon::CLOCK } else { clock::CLOCK },
         how: report::how(&bench.plan),
-        settings: bench.plan.settings(facts.cpus),
+        settings: bench.plan.settings(bench.setting.cpus, preload),
         contestants: bench.entries(),
         doubts,
         facts,
@@ -170,6 +204,7 @@ pub fn run(plan: Plan, stop: Stop, progress: Progress) -> Result<Outcome, BenchE
         timings,
         rates,
         density,
+        slots,
     })
 }
 
@@ -177,6 +212,7 @@ impl What {
     pub fn name(self) -> &'static str {
         match self {
             What::Cold => "cold",
+            What::Warm => "warm",
             What::Throughput => "throughput",
             What::Density => "density",
         }
@@ -184,15 +220,21 @@ impl What {
 }
 
 impl Plan {
+    /// The CPU limit of everyone who has one.
+    fn cpus(&self, all: usize) -> usize {
+        if self.what == What::Warm { setup::CPU_MILLIS as usize / 1000 } else { all }
+    }
+
     fn page_cache(&self) -> String {
         match (self.what, self.warm_up) {
+            (What::Density, _) if self.slots.is_some() => "warm: the zygote had imported its modules".into(),
             (What::Density, _) => "warm: one sandbox was started and ended before those that count".into(),
             (_, 0) => "as it was found: nothing warmed up on purpose, nothing dropped".into(),
             (_, n) => format!("warm: {n} rounds of the same runs before those that count; nothing dropped"),
         }
     }
 
-    fn settings(&self, cpus: usize) -> Settings {
+    fn settings(&self, cpus: usize, preload: Vec<String>) -> Settings {
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         Settings {
             rounds: self.rounds,
@@ -203,6 +245,8 @@ impl Plan {
             stagger_ms: ms(self.stagger),
             window_s: self.window.as_secs_f64(),
             count: self.count,
+            slots: self.slots.unwrap_or(if self.what == What::Warm { Setup::size(self.burst) } else { 0 }),
+            preload,
             memory_bytes: peers::MEMORY,
             pids: peers::PIDS,
             cpus,
@@ -320,6 +364,17 @@ impl Bench {
             notes: c.notes.clone(),
             command: command(c),
         };
-        self.contestants.iter().map(entry).collect()
+        let daemon = |kind: Kind| Entry {
+            name: kind.name(),
+            version: String::new(),
+            notes: vec![kind.note().to_owned()],
+            command: Vec::new(),
+        };
+        let kinds: &[Kind] = match (self.plan.what, self.plan.slots) {
+            (What::Warm, _) => &Kind::ALL,
+            (_, Some(_)) => &[Kind::Zygote],
+            _ => &[],
+        };
+        kinds.iter().map(|kind| daemon(*kind)).chain(self.contestants.iter().map(entry)).collect()
     }
 }

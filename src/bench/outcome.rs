@@ -12,7 +12,7 @@ use super::stats::{Interval, Summary, interval, quantile, sorted};
 pub struct Outcome {
     /// Version of this form.
     pub creel_bench: u32,
-    /// `cold`, `throughput` or `density`.
+    /// `cold`, `warm`, `throughput` or `density`.
     pub measured: &'static str,
     /// What the clock measures.
     pub clock: &'static str,
@@ -23,14 +23,16 @@ pub struct Outcome {
     pub contestants: Vec<Entry>,
     /// Who, or what work, was left out, and why.
     pub absent: Vec<Absent>,
-    /// Of `cold`.
+    /// Of `cold` and `warm`.
     pub series: Vec<Series>,
-    /// Of `cold`: creel's own account of the counted runs one after the other.
+    /// Of `cold` and `warm`: creel's own account of the counted runs one after the other.
     pub timings: Vec<Timings>,
-    /// Of `throughput`.
+    /// Of `throughput` and `warm`.
     pub rates: Vec<Rate>,
     /// Of `density`.
     pub density: Option<Density>,
+    /// Of `density --slots`.
+    pub slots: Option<Slots>,
     /// Why the numbers may be no good.
     pub doubts: Vec<String>,
 }
@@ -48,6 +50,9 @@ pub struct Settings {
     pub stagger_ms: u64,
     pub window_s: f64,
     pub count: u32,
+    /// Of `warm` and `density --slots`: slots that each pool holds, and what their Pythons have imported.
+    pub slots: usize,
+    pub preload: Vec<String>,
     /// Limits of a sandbox, the same for all that can hold them.
     pub memory_bytes: u64,
     pub pids: u32,
@@ -94,6 +99,10 @@ pub struct Series {
     /// Of this one's median in a round to bare's in the same round.
     pub ratio_to_bare: Option<Interval>,
     pub ratio_to_creel: Option<Interval>,
+    /// Of `warm`: of a cold start's median in a round, in the same executor, to this one's.
+    pub cold_to_this: Option<Interval>,
+    /// Of `warm`: runs that did not start as they were meant to. They are not among the samples.
+    pub missed: usize,
     pub samples: Vec<Sample>,
 }
 
@@ -101,6 +110,7 @@ pub struct Series {
 #[derive(Debug, Clone, Serialize)]
 pub struct Timings {
     pub work: &'static str,
+    pub contestant: &'static str,
     pub n: usize,
     pub launch: f64,
     pub run: f64,
@@ -120,12 +130,16 @@ pub struct Rate {
     pub at_once: usize,
     /// Completed runs, all windows.
     pub runs: u64,
+    /// Of `warm`: those of them that started as they were meant to; the others found no slot and started cold.
+    pub hits: Option<u64>,
     /// Runs per second in each window.
     pub windows: Vec<f64>,
     /// Of the windows.
     pub summary: Summary,
     pub ratio_to_bare: Option<Interval>,
     pub ratio_to_creel: Option<Interval>,
+    /// Of `warm`: to cold starts in the same executor.
+    pub ratio_to_cold: Option<Interval>,
 }
 
 /// Idle sandboxes.
@@ -143,6 +157,34 @@ pub struct Density {
     pub processes: usize,
     /// Ended by themselves when asked to.
     pub ended_well: u32,
+}
+
+/// Slots that wait.
+#[derive(Debug, Clone, Serialize)]
+pub struct Slots {
+    /// As many were asked for.
+    pub wanted: usize,
+    /// As many were held at once.
+    pub held: usize,
+    /// Why no more.
+    pub stopped: Option<String>,
+    /// KiB, of all slots' processes by part (`launcher`, `init`, `python`): the sum of PSS.
+    pub pss_kib: BTreeMap<&'static str, u64>,
+    pub pss_kib_each: f64,
+    /// KiB of PSS that are there once: `spawner`, `zygote`, `zygote's launcher`, `this process`.
+    pub once_kib: BTreeMap<&'static str, u64>,
+    pub processes: usize,
+    pub available_fell_kib: i64,
+    pub available_fell_kib_each: f64,
+    /// KiB that parts of the kernel's memory grew by, as `/proc/meminfo` names them.
+    pub kernel_kib: BTreeMap<&'static str, i64>,
+    /// KiB of kernel memory that the slots' cgroups are charged for; `None` where the host does not tell.
+    pub cgroup_kernel_kib: Option<u64>,
+    /// Milliseconds until the last one waited, the zygote's own start not included.
+    pub made_ms: f64,
+    /// Given a program at the end; how many of these did what it said.
+    pub delivered: usize,
+    pub worked: usize,
 }
 
 /// The ratio in each round that both have, and its median.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::outcome::{Density, Outcome, Rate, Series};
+use super::outcome::{Density, Outcome, Rate, Series, Slots};
 use super::stats::Interval;
 use super::{Plan, What};
 use crate::text::one_line;
@@ -19,6 +19,15 @@ pub fn how(plan: &Plan) -> Vec<String> {
             ms(plan.pause),
             plan.warm_up
         ),
+        What::Warm => format!(
+            "Each round has every entrant run the same once, in an order that is shuffled anew (seed {}), after {} ms of rest and when its pool is \
+             full again; what refills it meanwhile is in the times, as it is in a daemon. {} rounds were run first and dropped. A run that did not \
+             start as it was meant to counts as missed and is not among the samples. zygote, warm and cold have an executor each in this process, and \
+             a CPU limit of one CPU, the most that a zygote allows, as creel (`creel run`) has here; bare has no limits.",
+            plan.seed,
+            ms(plan.pause),
+            plan.warm_up
+        ),
         What::Throughput => format!(
             "Runs are started for {} s, so many at a time, each as soon as one has ended; those begun are waited for, and they and \
              their time count. {} windows for each contestant ({peers}), in an order that is shuffled anew (seed {}), after {} \
@@ -28,6 +37,12 @@ pub fn how(plan: &Plan) -> Vec<String> {
             plan.seed,
             plan.warm_up
         ),
+        What::Density if plan.slots.is_some() => format!(
+            "{} slots of a zygote pool are made and wait; then the memory of all their processes is read (PSS: a page that three processes have in \
+             common counts a third for each), and how far MemAvailable fell from when one slot and the zygote were there, which has the kernel's own \
+             memory in it and whatever else the machine did meanwhile. Then each is given a program. It stops early when the host gets short of memory.",
+            plan.slots.unwrap_or_default()
+        ),
         What::Density => format!(
             "{} sandboxes are started one after the other, each waits in `sleep`; then the memory of all their processes is read \
              (PSS: a page that three processes have in common counts a third for each), and how far MemAvailable fell, which has the \
@@ -35,7 +50,7 @@ pub fn how(plan: &Plan) -> Vec<String> {
             plan.count
         ),
     }];
-    if plan.what == What::Cold {
+    if matches!(plan.what, What::Cold | What::Warm) {
         how.push(format!(
             "sequential: one after the other. staggered: {} starts, one every {} ms, ended or not. burst: {} at once.",
             plan.burst,
@@ -43,7 +58,14 @@ pub fn how(plan: &Plan) -> Vec<String> {
             plan.burst
         ));
     }
-    if plan.what != What::Density {
+    if plan.what == What::Warm {
+        how.push(format!(
+            "Runs per second: so many clients, each with one run after the other, for {} s, after half as long that does not count; those begun are \
+             waited for, and they and their time count. Ratios are paired: of the medians in the same round, then the median of these; in brackets its \
+             interval from order statistics.",
+            plan.window.as_secs_f64()
+        ));
+    } else if plan.what != What::Density {
         how.push(
             "Everyone gets the same root read-only, and as far as it can 512 MiB, 128 tasks and a CPU limit of all CPUs, which is set \
              and never bites. Ratios are paired: of the medians in the same round, then the median of these; in brackets its \
@@ -77,13 +99,17 @@ pub fn text(outcome: &Outcome) -> String {
                 if one.in_a_round > 1 { format!(" ({} in a round)", one.in_a_round) } else { String::new() }
             );
             let group = outcome.series[at..].iter().take_while(|s| Some((s.work, s.mode)) == last);
-            out += &times(&group.collect::<Vec<_>>());
+            let group: Vec<&Series> = group.collect();
+            out += if outcome.measured == "warm" { warm_times(&group) } else { times(&group) }.as_str();
         }
     }
     out += &timings(outcome);
     out += &rates(&outcome.rates);
     if let Some(density) = &outcome.density {
         out += &memory(density);
+    }
+    if let Some(found) = &outcome.slots {
+        out += &slots(found);
     }
     out += &people(outcome);
     out
@@ -117,6 +143,8 @@ pub fn describe(work: &str) -> &'static str {
     match work {
         "true" => "true",
         "python" => "python3 -I -S -c pass",
+        "pass-script" => "the script `pass`",
+        "pandas-script" => "the script `import pandas as pd; print(pd.DataFrame({'a':[1,2,3]}).a.sum())`",
         _ => "python3 -I -c 'import pandas'",
     }
 }
@@ -148,13 +176,38 @@ fn times(group: &[&Series]) -> String {
             interval(s.ratio_to_creel.as_ref()),
         ]);
     }
-    let mut out = table(&rows);
+    table(&rows) + &noise(group)
+}
+
+fn warm_times(group: &[&Series]) -> String {
+    let head = ["", "n", "median", "p95", "p99", "max", "min", "missed", "cold / this [95%]", "x bare [95%]"];
+    let mut rows = vec![head.map(str::to_owned)];
+    for s in group {
+        let ms = |v: f64| format!("{v:.2}");
+        let m = &s.summary;
+        rows.push([
+            s.contestant.into(),
+            m.n.to_string(),
+            ms(m.median),
+            ms(m.p95),
+            ms(m.p99),
+            ms(m.max),
+            ms(m.min),
+            s.missed.to_string(),
+            interval(s.cold_to_this.as_ref()),
+            interval(s.ratio_to_bare.as_ref()),
+        ]);
+    }
+    table(&rows) + &noise(group)
+}
+
+fn noise(group: &[&Series]) -> String {
     let noisy = |s: &&&Series| s.summary.p95 > 2.0 * s.summary.median;
     let noisy: Vec<&str> = group.iter().filter(noisy).map(|s| s.contestant).collect();
-    if !noisy.is_empty() {
-        let _ = writeln!(out, "noisy, p95 over twice the median: {}", noisy.join(", "));
+    match noisy.is_empty() {
+        true => String::new(),
+        false => format!("noisy, p95 over twice the median: {}\n", noisy.join(", ")),
     }
-    out
 }
 
 fn timings(outcome: &Outcome) -> String {
@@ -165,8 +218,9 @@ fn timings(outcome: &Outcome) -> String {
     let mut rows = vec![head.map(str::to_owned)];
     for t in &outcome.timings {
         let ms = |v: f64| format!("{v:.2}");
+        let who = if t.contestant == "creel" { String::new() } else { format!(", {}", t.contestant) };
         rows.push([
-            t.work.into(),
+            format!("{}{who}", t.work),
             t.n.to_string(),
             ms(t.launch),
             ms(t.run),
@@ -191,7 +245,7 @@ fn rates(rates: &[Rate]) -> String {
         }
         last = key;
         let _ = writeln!(out, "\n{}, {} at once, runs per second", describe(rate.work), rate.at_once);
-        let head = ["", "runs", "median", "min", "max", "x bare", "x creel"];
+        let head = ["", "runs", "hits", "median", "min", "max", "x bare", "x creel", "x cold"];
         let mut rows = vec![head.map(str::to_owned)];
         for r in rates[at..].iter().take_while(|r| Some((r.work, r.at_once)) == key) {
             let of = |v: f64| format!("{v:.1}");
@@ -199,11 +253,13 @@ fn rates(rates: &[Rate]) -> String {
             rows.push([
                 r.contestant.into(),
                 r.runs.to_string(),
+                r.hits.map_or_else(|| "-".into(), |hits| hits.to_string()),
                 of(s.median),
                 of(s.min),
                 of(s.max),
                 interval(r.ratio_to_bare.as_ref()),
                 interval(r.ratio_to_creel.as_ref()),
+                interval(r.ratio_to_cold.as_ref()),
             ]);
         }
         out += &table(&rows);
@@ -227,6 +283,39 @@ fn memory(d: &Density) -> String {
         d.processes,
         d.started_ms,
         d.ended_well,
+        table(&rows)
+    )
+}
+
+fn slots(s: &Slots) -> String {
+    let mib = |kib: f64| format!("{:.2}", kib / 1024.0);
+    let held = s.held.max(1) as f64;
+    let mut rows = vec![["".to_owned(), "MiB in all".to_owned(), "MiB each".to_owned()]];
+    let mut row = |name: String, kib: f64| rows.push([name, mib(kib), mib(kib / held)]);
+    for (part, kib) in &s.pss_kib {
+        row(format!("PSS {part}"), *kib as f64);
+    }
+    row("PSS, all of the slots".into(), s.pss_kib_each * held);
+    for (part, kib) in &s.once_kib {
+        row(format!("once: PSS {part}"), *kib as f64);
+    }
+    let fell = s.available_fell_kib as f64;
+    for (name, kib) in &s.kernel_kib {
+        row(format!("of the kernel's: {name} grew by"), *kib as f64);
+    }
+    if let Some(kib) = s.cgroup_kernel_kib {
+        row("kernel memory of the cgroups".into(), kib as f64);
+    }
+    rows.push(["MemAvailable fell by".into(), mib(fell), mib(s.available_fell_kib_each)]);
+    let why = s.stopped.as_ref().map_or_else(String::new, |why| format!(" (no more: {})", one_line(why)));
+    format!(
+        "\n{} of {} slots wait{why}, {} processes, made in {:.0} ms; {} of {} did the program that they were given\n{}",
+        s.held,
+        s.wanted,
+        s.processes,
+        s.made_ms,
+        s.worked,
+        s.delivered,
         table(&rows)
     )
 }

@@ -1,7 +1,7 @@
 //! The caller's wish to stop: Ctrl-C, SIGTERM or SIGHUP, as a descriptor that stays readable.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -40,6 +40,11 @@ impl Stop {
     /// Whether the caller wants to stop.
     pub fn is_set(&self) -> bool {
         self.rest(Duration::ZERO)
+    }
+
+    /// Readable once that is so.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
     }
 
     /// Rests, at most until the caller wants to stop; true when that is so.

@@ -142,9 +142,11 @@ fn summarised(entrants: &[Contestant], work: &Work, at_once: usize, kept: &Kept)
             contestant: contestant.name,
             at_once,
             runs: kept.get(contestant.name)?.values().map(|(n, _)| n).sum(),
+            hits: None,
             summary: Summary::of(&windows)?,
             ratio_to_bare: ratio(&own, &bare),
             ratio_to_creel: ratio(&own, &creel),
+            ratio_to_cold: None,
             windows,
         })
     };

@@ -11,39 +11,46 @@ use super::refusal::{HOST_FAULT, Refusal};
 use crate::bench::cold::Mode;
 use crate::bench::progress::Progress;
 use crate::bench::stop::Stop;
-use crate::bench::{BenchError, Plan, What, facts, html, image, report, run};
-use crate::image::default_name;
+use crate::bench::{BenchError, Plan, WARM_WORKS, What, facts, html, image, report, run, slots};
+use crate::image::{Place, default_name, find};
 use crate::sys;
 use crate::text::{io_reason, quoted};
+
+/// The image that `warm` and `--slots` take when it is there.
+const DATA: &str = "data";
 
 /// What `--help` says besides the options.
 pub const AFTER: &str = "\
 What to measure:
   cold        the time of one run: one after the other, staggered, and many at once
+  warm        the time of a run in a sandbox that was made ahead, beside cold starts of the same, and runs per second
   throughput  runs per second at one, cores and 2 x cores at once
-  density     the memory of sandboxes that wait
+  density     the memory of sandboxes that sleep; with --slots, of those made ahead that wait for a program
 
 The clock runs from just before the program is started (creel run, a peer, or the bare command) until its exit was reaped
 and its output read to the end. All take turns in an order that changes each round; who can't take part is named with
-the reason. Ctrl-C ends it and leaves nothing.
+the reason. Of warm, the clock runs from the submission of a run to this process's own executor until its report is returned;
+runs that were meant to find a sandbox made ahead and did not are counted apart. Ctrl-C ends it and leaves nothing.
 
 Examples:
   creel bench cold --peers --html cold.html
   creel bench cold --image data --work pandas --rounds 100
+  creel bench warm --image data --html warm.html
+  creel bench density --image data --slots 1000
 
 Exit code: 0; 125 creel or the host failed; 126 refused (usage, no such image); 130 stopped.";
 
 /// Options of `creel bench`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// cold, throughput or density
+    /// cold, warm, throughput or density
     pub what: Option<OsString>,
 
     /// Measure the peers found on this host too: bubblewrap, nsjail, crun, runc, runsc, podman, docker
     #[arg(long)]
     pub peers: bool,
 
-    /// An installed image, host, or ./bundle [default: the one that creel run takes]
+    /// An installed image, host, or ./bundle [default: the one that creel run takes; of warm and --slots, data where it is installed]
     #[arg(long, value_name = "NAME")]
     pub image: Option<OsString>,
 
@@ -55,11 +62,11 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub warm_up: Option<OsString>,
 
-    /// Of cold: sequential, staggered, burst (with commas) [default: all]
+    /// Of cold and warm: sequential, staggered, burst (with commas) [default: all]
     #[arg(long, value_name = "MODES")]
     pub mode: Option<OsString>,
 
-    /// true, python, pandas (with commas) [default: all the image can do; throughput: python]
+    /// true, python, pandas; of warm: pandas, pass, python (with commas) [default: all the image can do; throughput: python]
     #[arg(long, value_name = "NAMES")]
     pub work: Option<OsString>,
 
@@ -71,13 +78,17 @@ pub struct Args {
     #[arg(long, value_name = "MS", allow_hyphen_values = true)]
     pub stagger: Option<OsString>,
 
-    /// Of throughput: seconds of a window [default: 2]
+    /// Of throughput and warm: seconds of a window [default: 2; warm: 5]
     #[arg(long, value_name = "SEC", allow_hyphen_values = true)]
     pub window: Option<OsString>,
 
     /// Of density: sandboxes [default: 50]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub count: Option<OsString>,
+
+    /// Of density: sandboxes made ahead that wait for a program, instead of ones that sleep [default: 500]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "500", allow_hyphen_values = true)]
+    pub slots: Option<OsString>,
 
     /// Repeats the orders of a run that printed it [default: another one each time]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
@@ -162,26 +173,47 @@ fn measure(args: &Args) -> Result<(), Refusal> {
 /// Checks the options.
 fn plan(args: &Args) -> Result<Plan, Refusal> {
     let what = what(args.what.as_deref())?;
+    let ahead = what == What::Warm || args.slots.is_some();
     let image = match args.image.as_deref() {
         Some(name) => text("--image", name)?.to_owned(),
+        // The image that warm starts are for.
+        None if ahead && matches!(find(DATA), Ok(Place::Installed(_))) => DATA.to_owned(),
         None => default_name().map_err(BenchError::from)?,
     };
+    if what == What::Warm && args.peers {
+        return Err(usage("--peers: warm is measured of creel alone, beside its own cold starts"));
+    }
+    if what != What::Density && args.slots.is_some() {
+        return Err(usage("--slots belongs to density"));
+    }
+    if args.slots.is_some() && args.count.is_some() {
+        return Err(usage(
+            "--count is of sandboxes that sleep, --slots of those that wait for a program: take one",
+        ));
+    }
     if what == What::Density && (args.peers || args.work.is_some()) {
         let option = if args.peers { "--peers" } else { "--work" };
         return Err(usage(format!("{option}: density is measured of creel alone, which waits in sleep")));
     }
-    if what != What::Cold && args.mode.is_some() {
-        return Err(usage("--mode belongs to cold"));
+    if !matches!(what, What::Cold | What::Warm) && args.mode.is_some() {
+        return Err(usage("--mode belongs to cold and warm"));
     }
-    let rounds = number("--rounds", &args.rounds, 1, 100_000, if what == What::Cold { 30 } else { 3 })?;
+    let rounds = number(
+        "--rounds",
+        &args.rounds,
+        1,
+        100_000,
+        if matches!(what, What::Cold | What::Warm) { 30 } else { 3 },
+    )?;
     let seed = match &args.seed {
         Some(_) => number("--seed", &args.seed, 0, u64::MAX, 0)?,
         None => random(),
     };
-    let works = list("--work", args.work.as_deref(), &image::WORKS)?;
+    let known = if what == What::Warm { &WARM_WORKS } else { &image::WORKS };
+    let works = list("--work", args.work.as_deref(), known)?;
     let works = works.unwrap_or_else(|| match what {
         What::Throughput => vec!["python"],
-        _ => image::WORKS.to_vec(),
+        _ => known.to_vec(),
     });
     let names = Mode::ALL.map(Mode::name);
     let modes = list("--mode", args.mode.as_deref(), &names)?;
@@ -206,26 +238,34 @@ fn plan(args: &Args) -> Result<Plan, Refusal> {
         seed,
         burst: usize::try_from(number("--burst", &args.burst, 2, 512, 2 * cores)?).unwrap_or(2),
         stagger: Duration::from_millis(number("--stagger", &args.stagger, 1, 60_000, 20)?),
-        window: Duration::from_secs(number("--window", &args.window, 1, 3600, 2)?),
+        window: Duration::from_secs(number(
+            "--window",
+            &args.window,
+            1,
+            3600,
+            if what == What::Warm { 5 } else { 2 },
+        )?),
         count: small(number("--count", &args.count, 1, 100_000, 50)?),
+        slots: match &args.slots {
+            Some(_) => usize::try_from(number("--slots", &args.slots, 1, 100_000, slots::COUNT)?).ok(),
+            None => None,
+        },
         pause: Duration::from_millis(10),
         allow_unenforced: allow,
     })
 }
 
 fn what(name: Option<&OsStr>) -> Result<What, Refusal> {
-    const KNOWN: &str = "cold, throughput, density";
+    const KNOWN: &str = "cold, warm, throughput, density";
     let see = |message: String| usage(message).hint("see creel bench --help");
     let Some(name) = name else {
         return Err(see(format!("no measurement given; there are: {KNOWN}")));
     };
     match name.to_str() {
         Some("cold") => Ok(What::Cold),
+        Some("warm") => Ok(What::Warm),
         Some("throughput") => Ok(What::Throughput),
         Some("density") => Ok(What::Density),
-        Some("warm") => {
-            Err(see(format!("'warm' is not in this version: there is no warm pool yet; there are: {KNOWN}")))
-        }
         _ => Err(see(format!("{} is no measurement; there are: {KNOWN}", quoted(name)))),
     }
 }

@@ -54,7 +54,7 @@ enum Command {
         #[command(subcommand)]
         command: image::Command,
     },
-    /// Measure cold starts, throughput and density on this host, beside other sandboxes
+    /// Measure cold and warm starts, throughput and density on this host, beside other sandboxes
     #[command(after_help = bench::AFTER)]
     Bench(Box<bench::Args>),
     /// Remove what runs left behind that were ended from outside

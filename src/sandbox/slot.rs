@@ -211,12 +211,14 @@ impl Waiting {
 
     /// Does something in the slot's mount namespace and comes back. No program of a user's runs there yet, and none of its processes can see this one.
     fn inside(&self, work: impl FnOnce(BorrowedFd<'_>) -> Result<(), StepError>) -> Result<(), StepError> {
+        // The Python's: it was found to be init's, which an ordinary user may not open.
+        let payload = step("find the waiting Python", self.payload.get().ok_or(io::ErrorKind::NotFound))?;
         let namespace = |pid: &str| {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC;
             rustix::fs::open(format!("/proc/{pid}/ns/mnt"), flags, Mode::empty())
         };
         let own = step("open the mount namespace", namespace("self"))?;
-        let theirs = step("open the slot's mount namespace", namespace(&self.init.to_string()))?;
+        let theirs = step("open the slot's mount namespace", namespace(&payload.to_string()))?;
         let enter = |to: &OwnedFd| rustix::thread::move_into_link_name_space(to.as_fd(), None);
         step("enter the slot's mount namespace", enter(&theirs))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -8,15 +8,18 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mode::{Mode, mode};
 use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod footprint;
 pub mod images;
+pub mod mode;
 pub mod user;
 
 /// No run of these tests takes so long, however loaded the machine is: what does hangs, and is killed.
@@ -25,6 +28,9 @@ pub const HANG: Duration = Duration::from_secs(150);
 /// A place for one test: working directory, output directory and state directory, all its own.
 pub struct Ctx {
     dir: TempDir,
+    /// Runs that started as the mode of the binary says, and others.
+    ahead: AtomicUsize,
+    not_applicable: AtomicUsize,
 }
 
 impl Ctx {
@@ -38,7 +44,7 @@ impl Ctx {
         for part in ["cwd", "state"] {
             fs::create_dir(dir.path().join(part)).unwrap();
         }
-        Some(Ctx { dir })
+        Some(Ctx { dir, ahead: AtomicUsize::new(0), not_applicable: AtomicUsize::new(0) })
     }
 
     pub fn root(&self) -> &Path {
@@ -79,8 +85,16 @@ impl Ctx {
     /// `creel run --output OUT args…`, to be changed before it starts.
     pub fn run_command(&self, args: &[&str]) -> Command {
         let mut command = self.creel();
-        command.arg("run").args(start_args()).arg("--output").arg(self.out()).args(args);
+        command.arg("run").args(self.start(args)).arg("--output").arg(self.out()).args(args);
         command
+    }
+
+    /// The options that start `creel run args…` as the mode of this binary says; the run is counted.
+    pub fn start(&self, args: &[&str]) -> Vec<&'static str> {
+        let options = mode().options_for(args.iter().copied(), &self.cwd());
+        let counter = if options.is_empty() { &self.not_applicable } else { &self.ahead };
+        counter.fetch_add(1, Ordering::Relaxed);
+        options
     }
 
     /// `creel run args…`, output passed through.
@@ -91,8 +105,13 @@ impl Ctx {
     /// `creel run --json args…`.
     pub fn json(&self, args: &[&str]) -> Report {
         let mut command = self.creel();
-        command.args(["run", "--json"]).args(start_args()).arg("--output").arg(self.out()).args(args);
-        Report::of(finish(spawn(&mut command)))
+        let start = self.start(args);
+        command.args(["run", "--json"]).args(&start).arg("--output").arg(self.out()).args(args);
+        let report = Report::of(finish(spawn(&mut command)));
+        if !start.is_empty() {
+            report.assert_started(mode());
+        }
+        report
     }
 
     /// `creel run --json options… script.py`.
@@ -125,10 +144,17 @@ impl Ctx {
     }
 }
 
-/// `CREEL_TEST_START=cold|warm|zygote` has the tests run by way of the service: `--start` of every `creel run` that does not say otherwise.
-fn start_args() -> Vec<String> {
-    let start = std::env::var("CREEL_TEST_START").ok().filter(|s| !s.is_empty());
-    start.map_or_else(Vec::new, |start| vec!["--start".into(), start])
+/// A test in which nothing started as it should has shown nothing about this mode.
+impl Drop for Ctx {
+    fn drop(&mut self) {
+        if mode() == Mode::Cold || thread::panicking() {
+            return;
+        }
+        let (ahead, others) = (*self.ahead.get_mut(), *self.not_applicable.get_mut());
+        let word = mode().word();
+        println!("{ahead} runs started {word}; not applicable (no Python script): {others}");
+        assert!(ahead > 0, "nothing of this test started {word}: write cold_only! around it");
+    }
 }
 
 fn collect(dir: &Path, prefix: &str, found: &mut BTreeMap<String, Vec<u8>>) {
@@ -191,6 +217,13 @@ impl Report {
         assert!(json.is_object(), "the report is no object: {json}");
         let code = ran.code.expect("creel died by a signal");
         Report { json, code, stderr: ran.err(), elapsed: ran.elapsed }
+    }
+
+    /// Asserts that the run started so, if it started at all.
+    #[track_caller]
+    pub fn assert_started(&self, mode: Mode) {
+        let began = self.number("walltime_ms") > 0.0;
+        assert!(!began || self.json["start"] == mode.word(), "it did not start {}: {self}", mode.word());
     }
 
     pub fn category(&self) -> &str {

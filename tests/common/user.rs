@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use super::mode::{Mode, mode};
 use super::{Ran, Report, dedent, finish, spawn};
 
 pub const UID: u32 = 4242;
@@ -83,7 +84,14 @@ impl User {
     /// `creel run --json --allow-unenforced memory,pids,cpu args…`: what works on a host that delegates nothing.
     pub fn json(&self, args: &[&str]) -> Report {
         let options = ["run", "--json", "--allow-unenforced", "memory,pids,cpu"];
-        Report::of(finish(spawn(&mut self.creel(&[&options, args].concat()))))
+        // An ordinary user has no zygote.
+        let mode = if mode() == Mode::Zygote { Mode::Cold } else { mode() };
+        let start = mode.options_for(args.iter().copied(), &self.path("cwd"));
+        let report = Report::of(finish(spawn(&mut self.creel(&[&options, &start[..], args].concat()))));
+        if !start.is_empty() {
+            report.assert_started(mode);
+        }
+        report
     }
 
     /// The same for a Python program.

@@ -13,6 +13,7 @@ mod many;
 mod queue;
 mod streams;
 mod support;
+mod zygote;
 
 use std::process::{Command, ExitCode};
 
@@ -47,6 +48,8 @@ const TESTS: &[(&str, Test)] = &[
     ("ahead::what_cannot_be_imported_is_told", ahead::what_cannot_be_imported_is_told),
     ("ahead::a_module_with_threads_is_refused", ahead::a_module_with_threads_is_refused),
     ("ahead::other_requests_go_cold", ahead::other_requests_go_cold),
+    ("zygote::a_hundred_draw_differently", zygote::a_hundred_draw_differently),
+    ("zygote::siblings_are_out_of_reach", zygote::siblings_are_out_of_reach),
     ("death::of_a_launcher", death::of_a_launcher),
     ("death::of_the_spawner", death::of_the_spawner),
     ("death::of_the_daemon", death::of_the_daemon),

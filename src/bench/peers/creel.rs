@@ -52,6 +52,18 @@ impl Creel {
         }
     }
 
+    /// `creel run --json` of a Python script.
+    pub fn script(&self, code: &str) -> Job {
+        let mut args = Args::of(&self.binary);
+        args.add(["run", "--json", "--image", &self.image]).add(&self.options).add(["-c", code]);
+        Job { dir: Some(self.dir.clone()), ..job(args.0, End::Ask) }
+    }
+
+    /// The image as runs in any directory find it.
+    pub fn image(&self) -> &str {
+        &self.image
+    }
+
     /// `creel run` with further options, output passed through.
     pub fn run(&self, options: &[&str], command: &[String]) -> Job {
         let mut args = Args::of(&self.binary);

@@ -157,6 +157,7 @@ pub fn probe() -> Found {
                 memory: point("memory"),
                 pids: point("pids"),
                 cpu: point("cpu"),
+                accounting: point("cpuacct").filter(|p| Some(p) != point("cpu").as_ref() && writable(p)),
                 unified: unified.filter(|u| writable(u)),
             };
             let points = [&host.memory, &host.pids, &host.cpu];

@@ -27,6 +27,8 @@ pub struct Host {
     pub cpu: Option<PathBuf>,
     /// A v2 mount without these controllers.
     pub unified: Option<PathBuf>,
+    /// The hierarchy that counts CPU time, where `cpu` does not.
+    pub accounting: Option<PathBuf>,
 }
 
 impl Host {
@@ -41,7 +43,7 @@ impl Host {
 
     /// Our directory in each hierarchy.
     pub fn ours(&self) -> impl Iterator<Item = PathBuf> {
-        let all = [&self.memory, &self.pids, &self.cpu, &self.unified];
+        let all = [&self.memory, &self.pids, &self.cpu, &self.unified, &self.accounting];
         all.into_iter().flatten().map(|p| p.join(OURS)).collect::<Vec<_>>().into_iter()
     }
 }
@@ -62,6 +64,7 @@ pub struct Group {
     pids: Option<Dir>,
     cpu: Option<Dir>,
     unified: Option<Dir>,
+    accounting: Option<Dir>,
     oom_event: Option<OwnedFd>,
     /// The `tasks` files of the limited hierarchies, for init to enter by.
     tasks: Vec<File>,
@@ -77,6 +80,7 @@ impl Group {
             pids: None,
             cpu: None,
             unified,
+            accounting: None,
             oom_event: None,
             tasks: Vec::new(),
         })
@@ -91,7 +95,9 @@ impl Group {
         self.memory = make(memory, limits.memory.is_some())?;
         self.pids = make(pids, limits.pids.is_some())?;
         self.cpu = make(cpu, limits.cpu_millis.is_some())?;
-        for d in [&self.memory, &self.pids, &self.cpu].into_iter().flatten() {
+        // What is not born in the unified hierarchy (a zygote's fork) is counted here.
+        self.accounting = make(&self.host.accounting, self.unified.is_none())?;
+        for d in [&self.memory, &self.pids, &self.cpu, &self.accounting].into_iter().flatten() {
             let tasks =
                 files::open_at(&d.dir, "tasks", OFlags::WRONLY).map_err(fail("open tasks of", &d.path))?;
             self.tasks.push(tasks);
@@ -119,7 +125,7 @@ impl Group {
     }
 
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let dirs = [&self.memory, &self.pids, &self.cpu, &self.unified];
+        let dirs = [&self.memory, &self.pids, &self.cpu, &self.unified, &self.accounting];
         let dirs = dirs.into_iter().flatten().flat_map(|d| [d.parent.as_raw_fd(), d.dir.as_raw_fd()]);
         let files =
             self.oom_event.iter().map(AsRawFd::as_raw_fd).chain(self.tasks.iter().map(AsRawFd::as_raw_fd));
@@ -169,14 +175,17 @@ impl Group {
                 .unified
                 .as_ref()
                 .and_then(|d| keyed(&read_at(&d.dir, "cpu.stat")?, "usage_usec"))
-                .or_else(|| Some(number_at(&self.cpu.as_ref()?.dir, "cpuacct.usage")? / 1000)),
+                .or_else(|| {
+                    let counter = |d: &Option<Dir>| number_at(&d.as_ref()?.dir, "cpuacct.usage");
+                    Some(counter(&self.accounting).or_else(|| counter(&self.cpu))? / 1000)
+                }),
         }
     }
 
     pub fn remove(self) -> Result<(), CgroupError> {
-        let Group { name, memory, pids, cpu, unified, .. } = self;
+        let Group { name, memory, pids, cpu, unified, accounting, .. } = self;
         let mut result = Ok(());
-        for Dir { parent, dir, path } in [memory, pids, cpu, unified].into_iter().flatten() {
+        for Dir { parent, dir, path } in [memory, pids, cpu, unified, accounting].into_iter().flatten() {
             drop(dir);
             result = result.and(remove_at(parent, &name, &path));
         }

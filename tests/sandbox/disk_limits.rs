@@ -1,8 +1,6 @@
 //! Promise: no program fills the host's disk or, through a tmpfs, its memory: a full one is ENOSPC, or the run ends.
 
-mod common;
-
-use common::{Ctx, Report};
+use crate::common::{Ctx, Report};
 
 /// Writes `TOTAL` MB to the file `PATH`; on a refusal prints its name and exits with 3, else stays to be found.
 const FILL: &str = r#"
@@ -46,7 +44,7 @@ fn assert_bounded(report: &Report) {
 fn a_full_tmpfs_is_enospc_and_no_oom() {
     let Some(ctx) = Ctx::new() else { return };
     for (dir, size) in [("/tmp", 128), ("/dev/shm", 64), ("/run", 16)] {
-        let report = ctx.python(&["--cpus", "2"], &fill(&format!("{dir}/full"), "", size + 50, 0));
+        let report = ctx.python(&["--cpus", "1"], &fill(&format!("{dir}/full"), "", size + 50, 0));
         let report = report.expect("script_error", 3, Some(3));
         assert_eq!(report.json["oom_kills"], 0, "{report}");
         let (error, full) = report.stdout().trim().split_once(' ').unwrap();
@@ -71,7 +69,7 @@ fn all_three_full_at_once_leave_room_for_the_program() {
         x = bytearray(100 << 20)
         print('and on')
     "#;
-    let report = ctx.python(&["--cpus", "2", "--timeout", "60"], code).expect_ok();
+    let report = ctx.python(&["--cpus", "1", "--timeout", "60"], code).expect_ok();
     assert_eq!(report.stdout(), format!("{}and on\n", "No space left on device\n".repeat(3)));
 }
 
@@ -102,7 +100,7 @@ fn inodes_are_bounded_too() {
         except OSError as e:
             print(errno.errorcode[e.errno])
     "#;
-    let report = ctx.python(&["--cpus", "2", "--timeout", "60"], code).expect_ok();
+    let report = ctx.python(&["--cpus", "1", "--timeout", "60"], code).expect_ok();
     let lines: Vec<&str> = report.stdout().lines().collect();
     for count in lines[0].split(' ') {
         let count: u64 = count.parse().unwrap();
@@ -116,7 +114,7 @@ fn work_is_bounded() {
     let Some(ctx) = Ctx::new() else { return };
     // With much memory a tmpfs may hold it, with little a watcher.
     for memory in ["512m", "1g"] {
-        let options = ["--cpus", "2", "--timeout", "60", "--memory", memory];
+        let options = ["--cpus", "1", "--timeout", "60", "--memory", memory];
         assert_bounded(&ctx.python(&options, &fill("/work/big", "", 400, 20)));
     }
     ctx.assert_state_clean();
@@ -126,7 +124,7 @@ fn work_is_bounded() {
 fn an_unlinked_open_file_in_work_counts() {
     let Some(ctx) = Ctx::new() else { return };
     let report = ctx
-        .python(&["--cpus", "2", "--timeout", "60"], &fill("/work/big", "os.unlink('/work/big')", 400, 20));
+        .python(&["--cpus", "1", "--timeout", "60"], &fill("/work/big", "os.unlink('/work/big')", 400, 20));
     assert_bounded(&report);
     // Written by mmap, not by write(), and never closed.
     let code = r#"
@@ -140,13 +138,13 @@ fn an_unlinked_open_file_in_work_counts() {
             sys.exit(3)
         time.sleep(20)
     "#;
-    assert_bounded(&ctx.python(&["--cpus", "2", "--timeout", "60"], code));
+    assert_bounded(&ctx.python(&["--cpus", "1", "--timeout", "60"], code));
 }
 
 #[test]
 fn outputs_are_bounded_while_the_program_runs() {
     let Some(ctx) = Ctx::new() else { return };
-    let report = ctx.python(&["--cpus", "2", "--timeout", "60"], &fill("/outputs/big", "", 400, 20));
+    let report = ctx.python(&["--cpus", "1", "--timeout", "60"], &fill("/outputs/big", "", 400, 20));
     if report.category() != "rejected" {
         assert_bounded(&report);
     }
@@ -168,14 +166,14 @@ fn the_files_in_work_are_counted() {
          os.close(os.open(f'/work/d/{{n}}', os.O_CREAT))\n    except OSError as e:\n        \
          print(errno.errorcode[e.errno])\n        sys.exit(3)\ntime.sleep(30)"
     );
-    assert_bounded(&ctx.python(&["--cpus", "2", "--timeout", "100"], &code));
+    assert_bounded(&ctx.python(&["--cpus", "1", "--timeout", "100"], &code));
     ctx.assert_state_clean();
 }
 
 #[test]
 fn below_the_limit_work_is_free() {
     let Some(ctx) = Ctx::new() else { return };
-    let report = ctx.python(&["--cpus", "2", "--timeout", "60"], &fill("/work/big", "", 150, 0)).expect_ok();
+    let report = ctx.python(&["--cpus", "1", "--timeout", "60"], &fill("/work/big", "", 150, 0)).expect_ok();
     assert_eq!(report.stdout(), "written\n");
     // Files come and go: what was deleted no longer counts.
     let code = r#"
@@ -187,6 +185,6 @@ fn below_the_limit_work_is_free() {
             os.unlink('/work/x')
         print('done')
     "#;
-    let report = ctx.python(&["--cpus", "2", "--timeout", "100"], code).expect_ok();
+    let report = ctx.python(&["--cpus", "1", "--timeout", "100"], code).expect_ok();
     assert_eq!(report.stdout(), "done\n");
 }

@@ -1,13 +1,11 @@
 //! Promise: regular files under /outputs become the result, whole and under their own names; nothing else does, and
 //! nothing of the host is read or overwritten through them.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use common::{Ctx, finish, kill, read_line, spawn};
+use crate::common::{Ctx, finish, kill, read_line, spawn};
 use rustix::process::Signal;
 use sha2::{Digest, Sha256};
 
@@ -58,7 +56,8 @@ fn files_and_subdirectories_with_size_hash_and_type() {
 fn the_default_directory_is_outputs_here() {
     let Some(ctx) = Ctx::new() else { return };
     let mut command = ctx.creel();
-    command.args(["run", "-c", "open('/outputs/x', 'w').write('y')"]);
+    let program = ["-c", "open('/outputs/x', 'w').write('y')"];
+    command.arg("run").args(ctx.start(&program)).args(program);
     finish(spawn(&mut command)).expect_code(0);
     assert_eq!(fs::read_to_string(ctx.cwd().join("outputs/x")).unwrap(), "y");
 }

@@ -1,19 +1,18 @@
 //! Promise: whatever happens to a run, nothing of it is left behind (at the latest after the next start or `creel gc`),
 //! and a run whose end is not known is never reported as a success.
 
-mod common;
-
 use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use common::footprint::{self, Footprint, assert_no_marker, children, with_marker};
-use common::{Ctx, HANG, Report, finish, kill, read_line, spawn, wait_until};
+use crate::common::footprint::{self, Footprint, assert_no_marker, children, with_marker};
+use crate::common::mode::{Mode, mode};
+use crate::common::{Ctx, HANG, Report, finish, kill, read_line, spawn, wait_until};
 use rustix::process::Signal;
 
 /// Starts `creel run options… -c code` and returns it once its program printed a line.
 fn start_until_ready(ctx: &Ctx, options: &[&str], code: &str) -> Child {
-    let code = format!("print('ready', flush=True)\n{}", common::dedent(code));
+    let code = format!("print('ready', flush=True)\n{}", crate::common::dedent(code));
     let mut command = ctx.run_command(&[options, &["--stdin", "-", "-c", &code]].concat());
     let mut child = spawn(command.stdin(Stdio::piped()));
     assert_eq!(read_line(child.stdout.as_mut().unwrap()), "ready");
@@ -24,6 +23,23 @@ fn start_until_ready(ctx: &Ctx, options: &[&str], code: &str) -> Child {
 fn assert_real(footprint: &Footprint) {
     // creel, (launcher,) init, payload; cgroups of ours. Otherwise these tests would look at nothing.
     assert!(footprint.processes() >= 3 && footprint.has_cgroups(), "{footprint:#?}");
+}
+
+/// A Python program that becomes a shell: `shell`, with `marker` on its command line.
+fn shell(shell: &str, marker: &str) -> String {
+    format!("import os\nos.execvp('bash', ['bash', '-c', {shell:?}, '{marker}'])")
+}
+
+/// Moments from before the first clone to the running program, spread by a golden-ratio walk, not by chance.
+fn moment(n: u32) -> Duration {
+    // What is made ahead takes that much longer in a `creel run` of its own.
+    let longest = if mode() == Mode::Cold { 80 } else { 400 };
+    Duration::from_micros(u64::from(n * 61_803 % 100_000) * longest / 100)
+}
+
+/// The process below `creel` whose title begins so.
+fn titled(creel: u32, title: &str) -> Option<u32> {
+    footprint::tree(creel).into_iter().find(|p| footprint::command_line(*p).starts_with(title))
 }
 
 fn gc(ctx: &Ctx) {
@@ -138,21 +154,19 @@ fn kill_9_of_creel_while_the_program_runs() {
 #[test]
 fn kill_9_of_creel_at_any_moment() {
     let Some(ctx) = Ctx::new() else { return };
-    let marker = common::marker("any-moment");
-    // Moments from before the first clone to the running program, spread by a golden-ratio walk, not by chance.
+    let marker = crate::common::marker("any-moment");
     for n in 0..25u32 {
-        let args = ["--timeout", "100", "--", "sh", "-c", "echo x > /outputs/x; sleep 1000; :", &marker];
-        let mut child = spawn(&mut ctx.run_command(&args));
-        let moment = Duration::from_micros(u64::from(n * 61_803 % 100_000) * 6 / 10);
+        let code = shell("echo x > /outputs/x; sleep 1000; :", &marker);
+        let mut child = spawn(&mut ctx.run_command(&["--timeout", "100", "-c", &code]));
         // The moment is the point of this test: there is nothing to wait for.
-        std::thread::sleep(moment);
+        std::thread::sleep(moment(n));
         child.kill().unwrap();
         child.wait().unwrap();
     }
     assert_no_marker(&marker);
     // A launcher may still be on its way out, and its run is alive until then.
     let empty = || std::fs::read(ctx.state().join("ledger")).unwrap_or_default().iter().all(|&b| b == 0);
-    common::wait_until(
+    crate::common::wait_until(
         || {
             gc(&ctx);
             empty()
@@ -167,12 +181,12 @@ fn kill_9_of_creel_at_any_moment() {
 #[test]
 fn cancel_at_any_moment() {
     let Some(ctx) = Ctx::new() else { return };
-    let marker = common::marker("cancel-any");
+    let marker = crate::common::marker("cancel-any");
     for n in 0..15u32 {
-        let args = ["--json", "--timeout", "100", "--", "sh", "-c", "sleep 1000; :", &marker];
-        let child = spawn(&mut ctx.run_command(&args));
+        let code = shell("sleep 1000; :", &marker);
+        let child = spawn(&mut ctx.run_command(&["--json", "--timeout", "100", "-c", &code]));
         // As above. A signal before creel's first line finds the default action: dead by the signal, nothing begun.
-        std::thread::sleep(Duration::from_micros(u64::from(n * 61_803 % 100_000) * 6 / 10));
+        std::thread::sleep(moment(n));
         kill(child.id(), Signal::INT);
         let ran = finish(child);
         match ran.code {
@@ -188,10 +202,10 @@ fn cancel_at_any_moment() {
 
 /// Starts a program that stays, kills the process that `pick` chooses below creel and returns the report.
 fn report_after_killing(ctx: &Ctx, pick: impl Fn(u32) -> Option<u32>) -> (Report, Footprint) {
-    let marker = common::marker("broken");
+    let marker = crate::common::marker("broken");
     let stay = "echo x > /outputs/x; exec -a stays sleep 1000";
-    let args = ["--json", "--timeout", "100", "--", "bash", "-c", stay, &marker];
-    let child = spawn(&mut ctx.run_command(&args));
+    let code = shell(stay, &marker);
+    let child = spawn(&mut ctx.run_command(&["--json", "--timeout", "100", "-c", &code]));
     let stays = |pid: &u32| footprint::command_line(*pid).starts_with("stays 1000");
     assert!(wait_until(|| footprint::tree(child.id()).iter().any(stays), HANG), "the program did not start");
     let footprint = Footprint::of(child.id());
@@ -210,15 +224,10 @@ fn assert_lost(report: &Report, ctx: &Ctx) {
     assert!(report.produced().is_empty() && ctx.outputs().is_empty(), "{report}");
 }
 
-/// By its title: with `--start` it is no child of creel's own.
-fn launcher(creel: u32) -> Option<u32> {
-    footprint::tree(creel).into_iter().find(|p| footprint::command_line(*p).starts_with("creel-launcher"))
-}
-
 #[test]
 fn kill_9_of_the_launcher() {
     let Some(ctx) = Ctx::new() else { return };
-    let (report, footprint) = report_after_killing(&ctx, launcher);
+    let (report, footprint) = report_after_killing(&ctx, |creel| titled(creel, "creel-launcher "));
     assert_lost(&report, &ctx);
     footprint.assert_processes_gone();
     gc(&ctx);

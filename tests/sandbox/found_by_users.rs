@@ -1,7 +1,5 @@
 //! Promise: what a user or an attacker has once found stays repaired. One test for each finding.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
@@ -10,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::footprint::Footprint;
-use common::{Ctx, HANG, Ran, Report, dedent, finish, kill, spawn, wait_end, wait_until};
+use crate::common::footprint::Footprint;
+use crate::common::{Ctx, HANG, Ran, Report, dedent, finish, kill, spawn, wait_end, wait_until};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -20,7 +18,7 @@ const CREEL: &str = env!("CARGO_BIN_EXE_creel");
 /// `tool args… creel run --output OUT rest…`, in the place of the test.
 fn through(ctx: &Ctx, tool: &str, args: &[&str], rest: &[&str]) -> Ran {
     let mut command = Command::new(tool);
-    command.args(args).args([CREEL, "run", "--output"]).arg(ctx.out()).args(rest);
+    command.args(args).args([CREEL, "run"]).args(ctx.start(rest)).arg("--output").arg(ctx.out()).args(rest);
     finish(spawn(&mut ctx.within(command)))
 }
 
@@ -194,32 +192,34 @@ fn bundle(dir: &Path, script: &str, memory: u64) -> String {
     dir.to_str().unwrap().to_owned()
 }
 
-#[test]
-fn an_image_limit_too_low_to_start_is_refused_by_name() {
-    let Some(ctx) = Ctx::new() else { return };
-    for limit in [1, 4096] {
-        let image = bundle(&ctx.root().join(limit.to_string()), "echo started", limit);
-        let report = ctx.json(&["--image", &image]).expect("rejected", 126, None);
-        assert_eq!(report.json["error"]["code"], "image.limit_refused", "{report}");
-        assert_eq!(report.stdout(), "", "{report}");
+cold_only! {
+    fn an_image_limit_too_low_to_start_is_refused_by_name() {
+        let Some(ctx) = Ctx::new() else { return };
+        for limit in [1, 4096] {
+            let image = bundle(&ctx.root().join(limit.to_string()), "echo started", limit);
+            let report = ctx.json(&["--image", &image]).expect("rejected", 126, None);
+            assert_eq!(report.json["error"]["code"], "image.limit_refused", "{report}");
+            assert_eq!(report.stdout(), "", "{report}");
+        }
+        ctx.assert_state_clean();
     }
-    ctx.assert_state_clean();
 }
 
-#[test]
-fn an_oom_names_the_limit_of_the_image() {
-    let Some(ctx) = Ctx::new() else { return };
-    let script = "cat /dev/zero | busybox tail -c 200000000 > /dev/null";
-    let image = bundle(&ctx.root().join("b"), script, 64 << 20);
-    let report = ctx.json(&["--image", &image, "--timeout", "60"]).expect("oom", 137, Some(-2));
-    let message = report.json["error"]["message"].as_str().unwrap();
-    assert!(message.contains("67108864") && !message.contains("536870912"), "{report}");
+cold_only! {
+    fn an_oom_names_the_limit_of_the_image() {
+        let Some(ctx) = Ctx::new() else { return };
+        let script = "cat /dev/zero | busybox tail -c 200000000 > /dev/null";
+        let image = bundle(&ctx.root().join("b"), script, 64 << 20);
+        let report = ctx.json(&["--image", &image, "--timeout", "60"]).expect("oom", 137, Some(-2));
+        let message = report.json["error"]["message"].as_str().unwrap();
+        assert!(message.contains("67108864") && !message.contains("536870912"), "{report}");
+    }
 }
 
 #[test]
 fn one_sigterm_ends_a_run_whose_reader_is_stuck() {
     let Some(ctx) = Ctx::new() else { return };
-    let mut child = spawn(&mut ctx.run_command(&["--timeout", "20", "--lang", "bash", "-c", "yes"]));
+    let mut child = spawn(&mut ctx.run_command(&["--timeout", "20", "-c", "while True: print('y')"]));
     let stdout = child.stdout.take().unwrap();
     // The pipe is full once it holds something and has not grown for half a second.
     let (mut held, mut since) = (0, Instant::now());

@@ -1,11 +1,9 @@
 //! Promise: three hundred runs in parallel, of one state directory, don't disturb each other.
 
-mod common;
-
 use std::fs::{self, File};
 use std::process::Child;
 
-use common::{Ctx, wait_end};
+use crate::common::{Ctx, wait_end};
 
 const RUNS: usize = 300;
 /// Started without waiting for one another. What is really alive at once, two cores decide.
@@ -50,7 +48,12 @@ fn start(ctx: &Ctx, number: usize) -> Started {
     );
     let file = |what: &str| File::create(ctx.root().join(format!("{what}-{number}"))).unwrap();
     let mut command = ctx.creel();
-    command.args(["run", "--timeout", "120", "--output"]).arg(ctx.root().join(format!("out-{number}")));
+    let start = ctx.start(&["-c", &code]);
+    command
+        .arg("run")
+        .args(start)
+        .args(["--timeout", "120", "--output"])
+        .arg(ctx.root().join(format!("out-{number}")));
     command.args(["-c", &code]).stdout(file("stdout")).stderr(file("stderr"));
     Started { number, child: command.spawn().unwrap() }
 }
@@ -69,18 +72,8 @@ fn different_endings_side_by_side() {
     let children: Vec<(usize, Child)> = (0..24)
         .map(|n| {
             let mut command = ctx.creel();
-            command.args([
-                "run",
-                "--timeout",
-                "6",
-                "--memory",
-                "128m",
-                "--cpus",
-                "2",
-                "--output-max",
-                "1m",
-                "--output",
-            ]);
+            command.arg("run").args(ctx.start(&["-c", ""])).args(["--timeout", "6", "--memory", "128m"]);
+            command.args(["--cpus", "1", "--output-max", "1m", "--output"]);
             command.arg(ctx.root().join(format!("mixed-{n}"))).args(["-c", cases[n % cases.len()].0]);
             let err = File::create(ctx.root().join(format!("stderr-{n}"))).unwrap();
             (n, command.stdout(std::process::Stdio::null()).stderr(err).spawn().unwrap())

@@ -1,10 +1,8 @@
 //! Promise: inputs and skills appear read-only under safe names, with a manifest that says the truth about them.
 
-mod common;
-
 use std::fs;
 
-use common::{Ctx, finish, spawn};
+use crate::common::{Ctx, finish, spawn};
 use serde_json::Value;
 
 const MANIFEST: &str = r#"
@@ -76,12 +74,13 @@ fn hostile_names_are_made_safe_or_refused() {
     ];
     for name in names {
         let mut command = ctx.creel();
-        command.args(["run", "--json", "--output"]).arg(ctx.out()).arg(format!("--input=file={name}"));
-        let ran = finish(spawn(command.args(["-c", &common::dedent(MANIFEST)])));
+        command.args(["run", "--json"]).args(ctx.start(&["-c", ""]));
+        command.arg("--output").arg(ctx.out()).arg(format!("--input=file={name}"));
+        let ran = finish(spawn(command.args(["-c", &crate::common::dedent(MANIFEST)])));
         if ran.code == Some(126) {
             continue;
         }
-        let report = common::Report::of(ran).expect_ok();
+        let report = crate::common::Report::of(ran).expect_ok();
         let list = report.inner();
         let path = list[0]["path"].as_str().unwrap();
         let base = path.strip_prefix("/inputs/00-").unwrap_or_else(|| panic!("{name:?} became {path:?}"));

@@ -1,8 +1,6 @@
 //! Promise: the known ways out are shut. The probes under tests/escape/ try them from inside; canaries on the host
 //! show that nothing got through.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
@@ -10,7 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::{Command, Stdio};
 
-use common::{Ctx, Report, finish, read_line, spawn};
+use crate::common::{Ctx, Report, finish, read_line, spawn};
 use sha2::{Digest, Sha256};
 
 /// A probe with the helpers before it.
@@ -34,7 +32,7 @@ fn assert_held(report: Report, tried: usize) {
 
 fn run_probe(ctx: &Ctx, name: &str, args: &[&str]) -> Report {
     let script = ctx.write(&format!("{name}.py"), probe(name));
-    let options = ["--timeout", "100", "--cpus", "2", script.to_str().unwrap(), "--"];
+    let options = ["--timeout", "100", "--cpus", "1", script.to_str().unwrap(), "--"];
     ctx.json(&[&options[..], args].concat())
 }
 
@@ -90,7 +88,7 @@ fn a_foreign_architecture_kills_and_is_said() {
 #[test]
 fn sockets_and_the_hosts_network_cve_2020_15257() {
     let Some(ctx) = Ctx::new() else { return };
-    let name = common::marker("abstract");
+    let name = crate::common::marker("abstract");
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let abstract_canary = UnixListener::bind_addr(&address).unwrap();
     let tcp_canary = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -184,9 +182,10 @@ fn a_terminal_of_the_host_is_out_of_reach_cve_2017_5226() {
         except OSError:
             print('no terminal')
     "#;
-    let path = ctx.write("tty.py", common::dedent(code));
-    let run =
-        format!("{} run --output {} {}", env!("CARGO_BIN_EXE_creel"), ctx.out().display(), path.display());
+    let path = ctx.write("tty.py", crate::common::dedent(code));
+    let start = ctx.start(&[path.to_str().unwrap()]).join(" ");
+    let (creel, out) = (env!("CARGO_BIN_EXE_creel"), ctx.out());
+    let run = format!("{creel} run {start} --output {} {}", out.display(), path.display());
     let mut command = Command::new("script");
     command.args(["-qec", &run, "/dev/null"]);
     let ran = finish(spawn(&mut ctx.within(command)));

@@ -1,8 +1,6 @@
 //! Promise: what a program sees inside is the contract's world, and nothing of the host's.
 
-mod common;
-
-use common::{Ctx, finish, spawn};
+use crate::common::{Ctx, finish, spawn};
 use serde_json::json;
 
 #[test]
@@ -47,7 +45,9 @@ fn only_three_descriptors_whatever_creel_was_given() {
     ] {
         let mut command = std::process::Command::new("bash");
         command
-            .args(["-c", open, "bash", env!("CARGO_BIN_EXE_creel"), "run", "--output"])
+            .args(["-c", open, "bash", env!("CARGO_BIN_EXE_creel"), "run"])
+            .args(ctx.start(&program))
+            .arg("--output")
             .arg(ctx.out())
             .args(&program);
         let ran = finish(spawn(&mut ctx.within(command))).expect_code(0);
@@ -177,9 +177,10 @@ fn proc_tells_nothing_of_the_host() {
               '1/environ', '1/cmdline', '1/cgroup', '1/mountinfo', 'cmdline', 'keys', 'key-users', 'self/uid_map')}))
     "#;
     let mut command = ctx.creel();
-    command.env("SECRET_TOKEN", "s3cret-of-the-host").args(["run", "--json", "--output"]).arg(ctx.out());
-    let script = ctx.write("look.py", common::dedent(code));
-    let report = common::Report::of(finish(spawn(command.arg(script)))).expect_ok();
+    command.env("SECRET_TOKEN", "s3cret-of-the-host").args(["run", "--json"]).args(ctx.start(&["look.py"]));
+    command.arg("--output").arg(ctx.out());
+    let script = ctx.write("look.py", crate::common::dedent(code));
+    let report = crate::common::Report::of(finish(spawn(command.arg(script)))).expect_ok();
     let inner = report.inner();
     let id = report.json["run_id"].as_str().unwrap();
     let host = [

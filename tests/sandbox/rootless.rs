@@ -1,14 +1,12 @@
 //! Promise: an ordinary user without a delegated cgroup is told both ways on, and with `--allow-unenforced` gets a
 //! sandbox in which everything else holds.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use common::footprint::{Footprint, assert_no_marker, assert_state_clean};
-use common::user::{UID, User};
-use common::{Report, finish, kill, read_line, spawn};
+use crate::common::footprint::{Footprint, assert_no_marker, assert_state_clean};
+use crate::common::user::{UID, User};
+use crate::common::{Report, finish, kill, read_line, spawn};
 use rustix::process::Signal;
 
 fn probe(name: &str) -> String {
@@ -99,7 +97,7 @@ fn what_the_user_may_not_read_stays_unread() {
 #[test]
 fn timeout_cancel_and_daemons() {
     let Some(user) = User::new() else { return };
-    let marker = common::marker("rootless");
+    let marker = crate::common::marker("rootless");
     let daemon = format!(
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.execvp('sh', ['sh', '-c', 'sleep 1000; :', '{marker}'])\n"
     );

@@ -1,12 +1,10 @@
 //! Promise: `creel run` takes its program from where the contract says, and its exit code tells how the run ended.
 
-mod common;
-
 use std::fs;
 use std::io::Write;
 use std::process::Stdio;
 
-use common::{Ctx, finish, kill, read_line, spawn, wait_end};
+use crate::common::{Ctx, finish, kill, read_line, spawn, wait_end};
 use rustix::process::Signal;
 
 #[test]
@@ -88,18 +86,19 @@ fn arguments_after_two_dashes() {
     assert_eq!(out, "['x']\n");
 }
 
-#[test]
-fn any_command_of_the_image() {
-    let Some(ctx) = Ctx::new() else { return };
-    assert_eq!(ctx.run(&["--", "/usr/bin/id", "-u"]).expect_code(0).out(), "10001\n");
-    assert_eq!(ctx.run(&["--", "printf", "%s|", "a b", "c"]).expect_code(0).out(), "a b|c|");
-    let report = ctx.json(&["--", "sh", "-c", "exit 7"]).expect("script_error", 7, Some(7));
-    assert!(report.json["lang"].is_null(), "{report}");
-    // Not there, or not executable: a refusal that names it (126), or the shells' 127.
-    for missing in ["no-such-command", "/no/such/command", "/etc/passwd"] {
-        let ran = ctx.run(&["--", missing]);
-        assert!(matches!(ran.code, Some(126 | 127)), "{missing}: {:?} {}", ran.code, ran.err());
-        assert!(ran.err().contains(missing), "{}", ran.err());
+cold_only! {
+    fn any_command_of_the_image() {
+        let Some(ctx) = Ctx::new() else { return };
+        assert_eq!(ctx.run(&["--", "/usr/bin/id", "-u"]).expect_code(0).out(), "10001\n");
+        assert_eq!(ctx.run(&["--", "printf", "%s|", "a b", "c"]).expect_code(0).out(), "a b|c|");
+        let report = ctx.json(&["--", "sh", "-c", "exit 7"]).expect("script_error", 7, Some(7));
+        assert!(report.json["lang"].is_null(), "{report}");
+        // Not there, or not executable: a refusal that names it (126), or the shells' 127.
+        for missing in ["no-such-command", "/no/such/command", "/etc/passwd"] {
+            let ran = ctx.run(&["--", missing]);
+            assert!(matches!(ran.code, Some(126 | 127)), "{missing}: {:?} {}", ran.code, ran.err());
+            assert!(ran.err().contains(missing), "{}", ran.err());
+        }
     }
 }
 
@@ -161,20 +160,21 @@ fn cancelled_by_sigint_and_sigterm_is_130() {
 #[test]
 fn a_cancelled_run_reports_itself() {
     let Some(ctx) = Ctx::new() else { return };
-    let marker = common::marker("cancel");
-    let command = ["--json", "--timeout", "100", "--", "sh", "-c", "sleep 100; true", &marker];
+    let marker = crate::common::marker("cancel");
+    let code = format!("import os\nos.execvp('sh', ['sh', '-c', 'sleep 100; true', '{marker}'])");
+    let command = ["--json", "--timeout", "100", "-c", &code];
     let child = spawn(&mut ctx.run_command(&command));
     let creel = child.id();
     let runs = || {
-        common::footprint::tree(creel)
+        crate::common::footprint::tree(creel)
             .into_iter()
-            .any(|p| common::footprint::command_line(p).starts_with("sleep 100"))
+            .any(|p| crate::common::footprint::command_line(p).starts_with("sleep 100"))
     };
-    assert!(common::wait_until(runs, common::HANG), "the program did not start");
+    assert!(crate::common::wait_until(runs, crate::common::HANG), "the program did not start");
     kill(creel, Signal::TERM);
-    let report = common::Report::of(finish(child)).expect("cancelled", 130, None);
+    let report = crate::common::Report::of(finish(child)).expect("cancelled", 130, None);
     assert!(report.json["produced"].as_array().unwrap().is_empty(), "{report}");
-    common::footprint::assert_no_marker(&marker);
+    crate::common::footprint::assert_no_marker(&marker);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn refusals_are_126_with_one_line_that_says_what() {
     let mut wrong = Vec::new();
     for case in cases {
         let mut command = ctx.creel();
-        let ran = finish(spawn(command.arg("run").args(*case)));
+        let ran = finish(spawn(command.arg("run").args(ctx.start(case)).args(*case)));
         let err = ran.err();
         if ran.code != Some(126)
             || ran.out().contains("started")
@@ -265,8 +265,8 @@ fn started_with_all_three_streams_closed() {
          open('/outputs/n', 'w').write(str([stat.S_ISFIFO(m) or stat.S_ISCHR(m) for m in modes]))\n",
     );
     let mut command = std::process::Command::new("bash");
-    command.args(["-c", "exec \"$@\" <&- >&- 2>&-", "bash", env!("CARGO_BIN_EXE_creel"), "run", "--output"]);
-    command.arg(ctx.out()).arg("kinds.py");
+    command.args(["-c", "exec \"$@\" <&- >&- 2>&-", "bash", env!("CARGO_BIN_EXE_creel"), "run"]);
+    command.args(ctx.start(&["kinds.py"])).arg("--output").arg(ctx.out()).arg("kinds.py");
     let mut child = ctx.within(command).spawn().unwrap();
     assert_eq!(wait_end(&mut child).code(), Some(0));
     assert_eq!(ctx.outputs()["n"], b"[True, True, True]");
