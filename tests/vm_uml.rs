@@ -76,3 +76,25 @@ fn delegation_to_an_ordinary_user() {
     ];
     check_in_guest(&UML, "delegation.py", &[], &checks);
 }
+
+/// What must hold in a sandbox that was made ahead, too.
+const AHEAD: [&str; 8] = [
+    "cgroup2-holds-all-three",
+    "memory-limit-bites",
+    "oom-kills-the-whole-leaf-and-init-tells",
+    "death-by-sigkill-is-no-oom",
+    "pids-limit-bites",
+    "cpu-quota-throttles-and-the-timeout-ends-stubborn-children",
+    "disk-by-tmpfs",
+    "inputs-and-outputs",
+];
+
+#[test]
+fn limits_warm() {
+    check_in_guest(&UML, "modes.py", &["warm"], &AHEAD);
+}
+
+#[test]
+fn limits_zygote() {
+    check_in_guest(&UML, "modes.py", &["zygote"], &AHEAD);
+}

@@ -72,6 +72,8 @@ def _wait(gone):
             have("uuid")._node = have("uuid")._last_timestamp = None
         if have("tempfile"):
             have("tempfile")._name_sequence = have("tempfile").tempdir = None
+        if have("threading") and hasattr(have("threading").main_thread(), "_set_native_id"):
+            have("threading").main_thread()._set_native_id()
         if have("multiprocessing.process"):
             have("multiprocessing.process").current_process().authkey = os.urandom(32)
         if have("_ssl"):
@@ -169,8 +171,10 @@ def _wait(gone):
             return None
         if sys.version_info < (3, 12):
             # There, the built-in one leaves a bare status behind until somebody looks: nobody would be told.
+            kind = SystemExit
+
             def exit(status=None, /):
-                raise SystemExit(status)
+                raise kind(status)
 
             exit.__doc__, exit.__module__, exit.__qualname__ = sys.exit.__doc__, "sys", "exit"
             sys.exit = exit
@@ -182,15 +186,20 @@ def _wait(gone):
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
         libc = ctypes.PyDLL(None)
         modules, keep = sys.modules, set(preloaded)
-        held = {name: module for name, module in modules.items() if name != "__main__"}
+        builtin = modules["builtins"].__dict__
+        known = set(builtin)
+        mine = weakref.ref(modules["__main__"])
+        # multiprocessing has it under a second name. Who holds it keeps all that is in it from going when it should.
+        names_of_it = [name for name, module in modules.items() if module is mine()]
+        held = {name: module for name, module in modules.items() if module is not mine()}
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         exit_now, collect = os._exit, gc.collect
 
         def last():
             code = told[0] if told else None
-            if others or set(SystemExit.__subclasses__()) - derived:
+            if others or set(SystemExit.__subclasses__()) - derived or modules.get("__main__") is not mine():
                 return
-            if hasattr(sys, "last_type"):
+            if hasattr(sys, "last_type") and not told:
                 # An exception has ended it, or was shown by somebody else. KeyboardInterrupt ends by a signal.
                 trace = getattr(sys, "last_traceback", None)
                 if trace is None or trace.tb_frame.f_code is not program() or sys.last_type is KeyboardInterrupt:
@@ -203,14 +212,20 @@ def _wait(gone):
             elif not -(1 << 31) <= code < 1 << 31:
                 return
             # As Python/pylifecycle.c, finalize_modules(): the references first, then what cycles kept, last what is left in the modules.
-            own = ["__main__"]
+            own = [name for name in names_of_it if name in modules]
+            first = len(own)
             for name in reversed(modules):  # the newest first; older ones are not even looked at
                 if name in keep:
                     break
-                own.insert(1, name)
+                if name not in names_of_it:
+                    own.append(name)
+            # In the order of their import.
+            own[first:] = reversed(own[first:])
             alive = [weakref.ref(modules[n]) for n in own if hasattr(modules[n], "__dict__")]
             for name in own:
                 modules[name] = None
+            for name in set(builtin) - known:
+                del builtin[name]
             collect()
             for ref in reversed(alive):
                 module = ref()
@@ -233,8 +248,16 @@ def _wait(gone):
             libc.fflush(None)
             exit_now(code & 0xFF)
 
-        # So that what a warning says of its place, at the end of everything, is not a file of ours.
-        last.__code__ = last.__code__.replace(co_filename="sys")
+        # At the end of everything a warning says `sys:1` of its place, where there is no frame any more: so does this one.
+        code = last.__code__.replace(co_filename="sys", co_firstlineno=1)
+        if sys.version_info >= (3, 11):
+            # Objects/locations.md: an entry for eight code units at most, without columns, on the line of the one before.
+            units, table = len(code.co_code) // 2, b""
+            while units:
+                table += bytes([0x80 | 13 << 3 | min(units, 8) - 1, 0])
+                units -= min(units, 8)
+            code = code.replace(co_linetable=table)
+        last.__code__ = code
         return last
 
     # --- modules --------------------------------------------------------------------------------------------

@@ -72,6 +72,9 @@ pub struct Setup {
     pub output_dir: PathBuf,
 }
 
+/// In which a slot is forked even on a busy machine, and a fraction of a cold start with pandas.
+const PATIENCE: Duration = Duration::from_millis(200);
+
 impl Setup {
     /// The default profile with the whole CPU that a zygote allows, so that a cold import is not measured at half of one.
     ///
@@ -97,7 +100,7 @@ impl Setup {
             size: plan.slots.unwrap_or_else(|| Setup::size(plan.burst)),
             // Whoever counts memory counts that of slots as they are made.
             hot: if plan.slots.is_some() { 0 } else { Setup::size(plan.burst) },
-            refills: if plan.slots.is_some() { cpus } else { 1 },
+            refills: cpus,
             running: plan.burst.max(2 * cpus),
             output_dir,
             image,
@@ -125,6 +128,7 @@ impl Setup {
             per_tenant: false,
             size: self.size,
             hot: self.hot,
+            patience: PATIENCE,
             max_age: NEVER,
             zygote_forks: u64::MAX,
             zygote_age: NEVER,

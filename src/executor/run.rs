@@ -71,6 +71,8 @@ fn carry_out(request: &mut Request, report: &mut Report) -> Result<(), Stop> {
     let signals = signals.map_err(io_error("watch signals"))?;
     let host = Host::probe();
     let mut prepared = prepare(request, &host, Purpose::Run)?;
+    // The image may have lowered them.
+    report.limits = request.limits.clone();
     report.notes.append(&mut prepared.swept);
     report.enforced = std::mem::take(&mut prepared.enforced);
     let pass = request.pass_through;

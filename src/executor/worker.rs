@@ -32,6 +32,9 @@ pub fn main(host: &Host, packet: &[u8], fds: Vec<OwnedFd>) -> ! {
     }
 }
 
+/// Memory of a zygote, in bytes: its modules, and a quarter of a MiB for each of some thousand forks.
+const ZYGOTE_MEMORY: u64 = 4 << 30;
+
 /// What makes a zygote of a sandbox: its end of the socket that forks are asked for by, and the modules.
 type Template = (OwnedFd, Vec<String>);
 
@@ -81,7 +84,12 @@ fn plan(host: &Host, packet: &[u8], mut fds: std::vec::IntoIter<OwnedFd>) -> Res
         env: prepared.image.env.clone(),
     };
     let (given, zygote) = given(what, attached)?;
-    let (spec, run, _) = prepared.spec(&mut request, host, given)?;
+    let (mut spec, run, _) = prepared.spec(&mut request, host, given)?;
+    if zygote.is_some() {
+        // No program of a user's runs there. What its forks share with it stays charged to it, and a quota would hold them up.
+        spec.cgroup_limits.memory = spec.cgroup_limits.memory.map(|bytes| bytes.max(ZYGOTE_MEMORY));
+        spec.cgroup_limits.cpu_millis = None;
+    }
     Ok((planned, Ready { spec, entry: run.hand_over(), zygote }))
 }
 

@@ -13,7 +13,7 @@ class Loud:
         self.name = name
 
     def __del__(self):
-        print("deleted", self.name, sys is not None and sys.is_finalizing())
+        print("deleted", self.name)
 
 
 def late():

@@ -30,6 +30,7 @@ fn pool(world: &World, zygote: bool) -> PoolConfig {
         per_tenant: false,
         size: 1,
         hot: 0,
+        patience: Duration::ZERO,
         max_age: Duration::from_secs(600),
         zygote_forks: 1000,
         zygote_age: Duration::from_secs(600),
@@ -152,7 +153,8 @@ tests! {
         let status = || fs::read_to_string(format!("/proc/{slot}/status")).unwrap();
         assert!(wait_until(|| status().contains("State:\tT"), SOON));
         let report = run(&executor, world.python("x", "print('好')")).await;
-        assert_eq!((report.start, report.stdout.as_str()), ("cold", "好\n"));
+        // Cold, or in the slot that was made meanwhile.
+        assert_eq!(report.stdout, "好\n");
         assert_eq!(executor.pools()[0].counts.died, 1);
         // Somebody else is in its cgroup.
         executor.filled(0).await.unwrap();
@@ -169,8 +171,8 @@ tests! {
             (controllers.is_empty() || controllers.contains("pids")).then_some(procs).filter(|p| p.exists())
         });
         fs::write(place.expect("the slot's cgroup"), guest.id().to_string()).unwrap();
-        let report = run(&executor, world.python("x", "print('好')")).await;
-        assert_eq!(report.start, "cold");
+        run(&executor, world.python("x", "print('好')")).await;
+        assert_eq!(executor.pools()[0].counts.died, 2);
         // Nothing of anybody else's is ended with the slot but by the cgroup's own kill.
         let _ = guest.kill();
         guest.wait().unwrap();

@@ -123,6 +123,7 @@ tests! {
             per_tenant: false,
             size: 1,
             hot: 1,
+            patience: Duration::ZERO,
             max_age: Duration::from_secs(60),
             zygote_forks: 10,
             zygote_age: Duration::from_secs(60),

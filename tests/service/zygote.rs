@@ -36,6 +36,7 @@ fn config(size: usize) -> Config {
         per_tenant: false,
         size,
         hot: 0,
+        patience: std::time::Duration::ZERO,
         max_age: HANG * 10,
         zygote_forks: u64::MAX,
         zygote_age: HANG * 10,

@@ -77,6 +77,7 @@ pub fn pool(image: &str, preload: &[String], mode: Mode) -> PoolConfig {
         per_tenant: false,
         size: SLOTS,
         hot: 1,
+        patience: Duration::ZERO,
         // Short, so that both are replaced again and again.
         max_age: Duration::from_secs(10),
         zygote_forks: 40,

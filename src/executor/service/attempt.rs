@@ -81,7 +81,7 @@ impl Attempt<'_> {
     /// A [`Stop`] when nothing was started.
     pub async fn carry_out(&mut self, tenant: Option<&str>) -> Result<Done, Stop> {
         for _ in 0..SLOTS {
-            let taken = self.inner.pools.take(self.request, tenant, &self.inner.shared);
+            let taken = self.inner.pools.take(self.request, tenant, &self.inner.shared).await;
             let Some((slot, shelf)) = taken else { break };
             match self.deliver(slot).await? {
                 Some(done) => return Ok(done),

@@ -44,6 +44,9 @@ pub struct PoolConfig {
     /// How many of them, those that are taken next, have their memory made ready: they have done once what most programs do (about 5 MB each with
     /// pandas), and answer in half the time.
     pub hot: usize,
+    /// How long a run that finds no slot waits for the next one, if one can be expected, before it starts cold: a fork of a zygote is ready in some
+    /// milliseconds, and a cold start with the same imports takes many times as long.
+    pub patience: Duration,
     /// A slot that has waited longer is replaced.
     pub max_age: Duration,
     /// A zygote is replaced after so many forks, at least 1.
@@ -144,6 +147,7 @@ pub(super) fn example() -> PoolConfig {
         per_tenant: false,
         size: 2,
         hot: 0,
+        patience: Duration::ZERO,
         max_age: Duration::from_secs(600),
         zygote_forks: 100,
         zygote_age: Duration::from_secs(600),

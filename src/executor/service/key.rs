@@ -133,7 +133,7 @@ mod tests {
         let allow = |r: &mut Request| r.allow_unenforced = BTreeSet::from([LimitKind::Cpu]);
         assert_eq!(fit(&allow), Err(Misfit::Unenforced));
         let skill = || crate::executor::request::Skill { dir: "/s".into(), id: "s".into() };
-        assert_eq!(fit(&|r| r.skills = (0..33).map(|_| skill()).collect()), Err(Misfit::Skills));
+        assert_eq!(fit(&|r| r.skills = (0..65).map(|_| skill()).collect()), Err(Misfit::Skills));
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn pool(request: &Request, start: Start, preload: Vec<String>) -> Result<PoolCon
         per_tenant: false,
         size: 1,
         hot: 0,
+        patience: Duration::ZERO,
         max_age: NEVER,
         zygote_forks: u64::MAX,
         zygote_age: NEVER,

@@ -66,7 +66,7 @@ impl Pools {
     }
 
     /// A slot for the request from the first pool that it fits, if one waits. The shelf is told when the delivery fails.
-    pub fn take(
+    pub async fn take(
         &self,
         request: &Request,
         tenant: Option<&str>,
@@ -75,7 +75,7 @@ impl Pools {
         let pool = self.0.iter().find(|p| fits(&p.config, request).is_ok())?;
         let tenant = tenant.filter(|_| pool.config.per_tenant).map(str::to_owned);
         let shelf = pool.shelf(tenant, shared);
-        Some((shelf.take()?, shelf))
+        Some((shelf.take(shared).await?, shelf))
     }
 
     pub fn status(&self) -> Vec<PoolStatus> {

@@ -96,8 +96,34 @@ impl Shelf {
         Arc::new(Shelf { config, tenant, state: Mutex::new(state), wake: Notify::new(), changes })
     }
 
-    /// The slot that has waited longest, if there is one that is still good.
-    pub fn take(&self) -> Option<Slot> {
+    /// The slot that has waited longest, if there is one that is still good; else the next one that is made within the pool's patience.
+    pub async fn take(&self, shared: &Shared) -> Option<Slot> {
+        let until = Instant::now() + self.config.patience;
+        let mut changes = self.changes.subscribe();
+        loop {
+            changes.mark_unchanged();
+            if let Some(slot) = self.pop() {
+                return Some(slot);
+            }
+            let in_time = !self.config.patience.is_zero()
+                && self.is_making(shared)
+                && tokio::time::timeout_at(until.into(), changes.changed()).await.is_ok();
+            if !in_time {
+                self.state().counts.misses += 1;
+                self.changed();
+                return None;
+            }
+        }
+    }
+
+    /// Whether another slot is to be expected before long.
+    fn is_making(&self, shared: &Shared) -> bool {
+        let state = self.state();
+        let can = !self.config.zygote || state.zygote.is_some();
+        can && state.failures == 0 && self.config.size > 0 && shared.refilling.load(Ordering::Relaxed)
+    }
+
+    fn pop(&self) -> Option<Slot> {
         let stamp = Stamp::of(&self.config.image);
         let mut state = self.state();
         state.last_used = Instant::now();
@@ -112,10 +138,7 @@ impl Shelf {
                 break;
             }
         }
-        match taken {
-            Some(_) => state.counts.hits += 1,
-            None => state.counts.misses += 1,
-        }
+        state.counts.hits += u64::from(taken.is_some());
         drop(state);
         self.changed();
         taken
