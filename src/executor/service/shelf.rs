@@ -17,8 +17,8 @@ use crate::sandbox::outcome::Event;
 
 /// After a failure it waits so long, then twice as long, and so on to the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How long a refill lets runs go first that wait in the queue, before it looks again.
-const YIELD: Duration = Duration::from_millis(100);
+/// How long a refill lets runs go first before it looks again.
+const YIELD: Duration = Duration::from_millis(20);
 /// Forks that fail one after the other before the zygote is blamed.
 const BLAME: u32 = 2;
 /// A tenant's shelf is given up when nothing was taken from it for so many lifetimes of a slot.
@@ -270,15 +270,19 @@ impl Shelf {
     fn heat(&self, shared: &Shared) {
         let mut state = self.state();
         let hot = state.ready.iter().filter(|slot| slot.is_hot()).count();
-        if shared.queue.waiting() == 0 {
+        let busy = shared.queue.waiting() > 0 || (hot > 0 && shared.queue.running() > 0);
+        if !busy {
             let cold = state.ready.iter_mut().filter(|slot| !slot.is_hot());
             cold.take(self.config.hot.saturating_sub(hot)).for_each(Slot::heat);
         }
     }
 
-    /// Runs that wait go first, as long as one of them could still get a slot.
+    /// Runs go first: those that wait as long as one of them could still get a slot, those that run as long as the shelf is half full. Making a slot
+    /// takes as much of a CPU as many a run.
     fn lets_go_first(&self, state: &State, shared: &Shared) -> bool {
-        !state.ready.is_empty() && shared.queue.waiting() > 0
+        let ready = state.ready.len();
+        let half = ready * 2 >= self.config.size && shared.queue.running() > 0;
+        ready > 0 && (half || shared.queue.waiting() > 0)
     }
 
     fn put(self: &Arc<Shelf>, made: Made) {
