@@ -226,7 +226,7 @@ fn commands() {
     for (words, part) in [
         (&["serve"][..], "'serve' is not in this version (see creel --help)"),
         (&["image", "nosuch"], "'nosuch' is no command; there are: build, pull, import, export, ls"),
-        (&["bench"], "no measurement given; there are: cold, throughput, density"),
+        (&["bench"], "no measurement given; there are: cold, warm, throughput, density"),
         (&["bench", "cold", "--nosuch"], "unexpected argument '--nosuch' (see creel bench --help)"),
         (&["frobnicate"], "'frobnicate' is no command; there are: run, doctor, image, bench, gc"),
         (&[], "no command given"),
