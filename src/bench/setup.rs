@@ -8,12 +8,9 @@ use super::clock::HANG;
 use super::{BenchError, Plan};
 use crate::executor::request::{Lang, Program, Request, SeccompChoice, Stdin};
 use crate::executor::run_id::new_run_id;
-use crate::executor::service::PoolConfig;
+use crate::executor::service::{PoolConfig, usual_modules};
 use crate::limits::{LimitKind, Limits};
 
-/// Images that come with these, and what is imported ahead for them: as `creel run --start` has it.
-const DATA_IMAGES: [&str; 2] = ["data", "office"];
-const DATA_MODULES: [&str; 5] = ["numpy", "pandas", "matplotlib.pyplot", "openpyxl", "docx"];
 /// Thousandths of a CPU: the most that a zygote allows.
 pub const CPU_MILLIS: u32 = 1000;
 /// Nothing gets old while it is measured.
@@ -86,8 +83,6 @@ impl Setup {
         limits.cpu_millis = CPU_MILLIS;
         limits.timeout = HANG;
         let allowed = |kind: &LimitKind| plan.allow_unenforced.iter().any(|name| name == kind.name());
-        let name = image.split_once(':').map_or(image.as_str(), |(name, _)| name);
-        let modules: &[&str] = if DATA_IMAGES.contains(&name) { &DATA_MODULES } else { &[] };
         let cpus = super::facts::cpus();
         Ok(Setup {
             limits,
@@ -96,7 +91,7 @@ impl Setup {
                 .into_iter()
                 .filter(allowed)
                 .collect(),
-            preload: modules.iter().map(|m| (*m).to_owned()).collect(),
+            preload: usual_modules(&image),
             size: plan.slots.unwrap_or_else(|| Setup::size(plan.burst)),
             // Whoever counts memory counts that of slots as they are made.
             hot: if plan.slots.is_some() { 0 } else { Setup::size(plan.burst) },

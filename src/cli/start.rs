@@ -3,12 +3,8 @@
 use super::paths::{text, usage};
 use super::refusal::Refusal;
 use super::run_args::RunArgs;
-use crate::executor::service::{is_module, once::Start};
+use crate::executor::service::{is_module, once::Start, usual_modules};
 use crate::text::quoted;
-
-/// Images that come with these, and what is imported for them.
-const DATA_IMAGES: [&str; 2] = ["data", "office"];
-const DATA_MODULES: [&str; 5] = ["numpy", "pandas", "matplotlib.pyplot", "openpyxl", "docx"];
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,12 +17,11 @@ pub struct Chosen {
 impl Chosen {
     /// The modules that are imported ahead, for a run in this image.
     pub fn preload(&self, image: &str) -> Vec<String> {
-        if let Some(preload) = &self.preload {
-            return preload.clone();
+        match &self.preload {
+            Some(preload) => preload.clone(),
+            None if self.start == Start::Cold => Vec::new(),
+            None => usual_modules(image),
         }
-        let name = image.split_once(':').map_or(image, |(name, _)| name);
-        let usual = DATA_IMAGES.contains(&name) && self.start != Start::Cold;
-        if usual { DATA_MODULES.map(str::to_owned).to_vec() } else { Vec::new() }
     }
 }
 
@@ -74,8 +69,9 @@ mod tests {
     fn what_is_imported_depends_on_the_image_unless_it_is_said() {
         assert_eq!(of("", &[]).unwrap(), None);
         let usual = of("warm", &[]).unwrap().unwrap();
-        assert_eq!(usual.preload("data"), DATA_MODULES);
-        assert_eq!(usual.preload("office:latest"), DATA_MODULES);
+        let modules = ["numpy", "pandas", "matplotlib.pyplot", "openpyxl", "docx"];
+        assert_eq!(usual.preload("data"), modules);
+        assert_eq!(usual.preload("office:latest"), modules);
         assert!(usual.preload("host").is_empty() && usual.preload("./data").is_empty());
         let said = of("zygote", &["json,csv", "数据"]).unwrap().unwrap();
         assert_eq!(said.preload("data"), ["json", "csv", "数据"]);

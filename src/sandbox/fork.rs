@@ -24,12 +24,12 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::channel::{self, receive_within};
 use super::init::{InitPlan, MOUNTED};
-use super::launcher::{Trees, userns_of};
 use super::script::{Payload, Script};
 use super::setup::resource_limits;
 use super::slot::{ANSWER_WITHIN, Showing, Waiting, complaint};
 use super::spec::{Ids, NOFILE, Spec};
 use super::template::{StepError, step};
+use super::trees::{Trees, userns_of};
 use crate::sys::userns::{IdMap, parent_of, write_maps_inside};
 use crate::sys::{self};
 

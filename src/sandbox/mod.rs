@@ -26,5 +26,6 @@ mod slot_check;
 pub mod spec;
 mod template;
 pub mod tree;
+mod trees;
 mod watch;
 pub mod zygote;

@@ -15,7 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::cgroup;
 use super::channel;
 use super::go::Go;
-use super::launcher::{LEFT_BEHIND, Own, Trees, failed, give_identity, limit, places, prepare_self, tell};
+use super::launcher::{LEFT_BEHIND, Own, failed, limit, places, prepare_self, tell};
 use super::mounts::new_fs;
 use super::outcome::{End, Event, Order, Outcome};
 use super::role::Role;
@@ -23,6 +23,7 @@ use super::setup::{self, Failure, Plan};
 use super::slot::{complaint, waiting_room};
 use super::spec::{Ids, Spec};
 use super::template::{StepError, step};
+use super::trees::{Trees, give_identity};
 use super::watch::{self, PRELOAD_WITHIN};
 use crate::sys::process::{Cloned, clone3, exit_now};
 

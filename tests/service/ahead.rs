@@ -155,6 +155,7 @@ tests! {
         let report = run(&executor, world.python("x", "print('好')")).await;
         // Cold, or in the slot that was made meanwhile.
         assert_eq!(report.stdout, "好\n");
+        assert!(report.notes.iter().any(|n| n.contains("is in state T")), "{:?}", report.notes);
         assert_eq!(executor.pools()[0].counts.died, 1);
         // Somebody else is in its cgroup.
         executor.filled(0).await.unwrap();

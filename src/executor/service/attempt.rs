@@ -11,7 +11,7 @@ use super::Inner;
 use super::cancel::Cancel;
 use super::control::Control;
 use super::link::Gone;
-use super::slot::Slot;
+use super::slot::{Slot, why};
 use super::streams::{Chunk, Feeding, Reading, Taken, input};
 use crate::executor::environment;
 use crate::executor::job::{Answer, Attached, Job, Planned, What, memory_file};
@@ -43,6 +43,8 @@ pub struct Done {
     pub planned: Planned,
     /// `cold`, `warm` or `zygote`.
     pub start: &'static str,
+    /// Why slots that were tried first did not do.
+    pub notes: Vec<String>,
     pub followed: Followed,
     pub taken: Taken,
     pub launched: Instant,
@@ -80,15 +82,20 @@ impl Attempt<'_> {
     /// # Errors
     /// A [`Stop`] when nothing was started.
     pub async fn carry_out(&mut self, tenant: Option<&str>) -> Result<Done, Stop> {
+        let mut notes = Vec::new();
         for _ in 0..SLOTS {
             let taken = self.inner.pools.take(self.request, tenant, &self.inner.shared).await;
             let Some((slot, shelf)) = taken else { break };
             match self.deliver(slot).await? {
-                Some(done) => return Ok(done),
-                None => shelf.delivery_failed(),
+                Ok(done) => return Ok(Done { notes: std::mem::take(&mut notes), ..done }),
+                Err(outcome) => {
+                    shelf.delivery_failed();
+                    let why = why(outcome.as_ref(), &shelf.config);
+                    notes.push(format!("a sandbox that was made ahead was not used: {why}"));
+                }
             }
         }
-        self.cold().await
+        Ok(Done { notes, ..self.cold().await? })
     }
 
     async fn cold(&mut self) -> Result<Done, Stop> {
@@ -121,11 +128,13 @@ impl Attempt<'_> {
             control.order(Order::Go, self.filter, &[]);
         }
         let (followed, taken) = self.follow(&control, &mut gone, reading, feed).await;
-        Ok(Done { planned, start: "cold", followed, taken, launched, sandbox: Sandbox::Cold(control) })
+        let sandbox = Sandbox::Cold(control);
+        Ok(Done { planned, start: "cold", notes: Vec::new(), followed, taken, launched, sandbox })
     }
 
-    /// Delivers the run into a slot; `None` when the slot turned out to be of no use, and nothing of the run was done.
-    async fn deliver(&mut self, mut slot: Slot) -> Result<Option<Done>, Stop> {
+    /// Delivers the run into a slot; the inner error, what its launcher said at last, when the slot turned out to be of no use, and nothing of the run
+    /// was done.
+    async fn deliver(&mut self, mut slot: Slot) -> Result<Result<Done, Option<Outcome>>, Stop> {
         let launched = Instant::now();
         let Streams { reading, output, stdin } = self.streams()?;
         let (feed, stdin) = stdin.map_or((None, None), |(feed, end)| (Some(feed), Some(end)));
@@ -155,10 +164,11 @@ impl Attempt<'_> {
         let (followed, taken) = self.follow(&control, &mut slot.gone, reading, feed).await;
         let cancelled = matches!(&followed.outcome, Some(o) if o.end == End::Cancelled);
         if followed.started.is_none() && !cancelled {
-            return Ok(None);
+            return Ok(Err(followed.outcome));
         }
         let (planned, start) = (slot.planned.clone(), slot.start());
-        Ok(Some(Done { planned, start, followed, taken, launched, sandbox: Sandbox::Warm(Box::new(slot)) }))
+        let sandbox = Sandbox::Warm(Box::new(slot));
+        Ok(Ok(Done { planned, start, notes: Vec::new(), followed, taken, launched, sandbox }))
     }
 
     /// What a cold start of the request would start the program with.

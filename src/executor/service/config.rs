@@ -11,6 +11,16 @@ const ZYGOTE_CPU_MAX: u32 = 1000;
 /// The profile that never shares an address layout between runs (SECURITY.md).
 const STRICT: &str = "strict";
 
+/// Images with these, and what is usually imported ahead for them.
+const DATA_IMAGES: [&str; 2] = ["data", "office"];
+const DATA_MODULES: [&str; 5] = ["numpy", "pandas", "matplotlib.pyplot", "openpyxl", "docx"];
+
+/// The modules that are imported ahead for an image, by its name with or without a tag, when nobody says which.
+pub fn usual_modules(image: &str) -> Vec<String> {
+    let name = image.split_once(':').map_or(image, |(name, _)| name);
+    if DATA_IMAGES.contains(&name) { DATA_MODULES.map(str::to_owned).to_vec() } else { Vec::new() }
+}
+
 /// The executor of a daemon.
 #[derive(Debug, Clone)]
 pub struct Config {

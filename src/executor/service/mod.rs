@@ -39,7 +39,7 @@ use pool::Pools;
 use queue::Queue;
 use run::{Submitted, life};
 
-pub use config::{Config, ConfigError, PoolConfig, is_module};
+pub use config::{Config, ConfigError, PoolConfig, is_module, usual_modules};
 pub use key::{Misfit, fits};
 pub use pool::{PoolStatus, ZygoteStatus};
 pub use shelf::Counts;

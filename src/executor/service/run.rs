@@ -125,13 +125,14 @@ impl Life {
 
     /// Makes the report of what came of it.
     async fn finish(&self, request: &mut Request, report: &mut Report, done: Done) -> Result<(), Stop> {
-        let Done { planned, start, followed, taken, launched, sandbox } = done;
+        let Done { planned, start, notes, followed, taken, launched, sandbox } = done;
         let between = |from: Instant, to: Instant| (to - from).as_secs_f64() * 1e3;
         report.start = start;
         report.enforced = planned.enforced;
         let timeout = request.limits.timeout;
         request.limits = planned.limits;
         request.limits.timeout = timeout;
+        request.notes.extend(notes);
         request.notes.extend(planned.notes);
         report.limits = request.limits.clone();
         report.timings_ms.launch = followed.started.map_or(0.0, |t| between(launched, t));

@@ -155,11 +155,16 @@ async fn ready(control: &Control, filter: &[u8], pool: &PoolConfig) -> Result<Pl
 
 /// Why something that was made ahead ended, in the words of a report.
 pub fn reason(outcome: Option<&Outcome>, pool: &PoolConfig) -> Stop {
+    failed(why(outcome, pool))
+}
+
+/// The same as one clause.
+pub fn why(outcome: Option<&Outcome>, pool: &PoolConfig) -> String {
     let mut report = blank(&pool.request());
     settle(&mut report, outcome, None, "python3");
     match report.error {
-        Some(error) => failed(error.message),
-        None => failed(format!("the waiting Python ended with exit code {}", report.exit_code.unwrap_or(-1))),
+        Some(error) => error.message,
+        None => format!("the waiting Python ended with exit code {}", report.exit_code.unwrap_or(-1)),
     }
 }
 
